@@ -1,0 +1,6 @@
+//! Configuration schema, control socket and API types of Tidegate.
+#![forbid(unsafe_code)]
+
+pub mod config;
+
+pub use config::Config;

@@ -1,0 +1,2 @@
+//! Deterministic simulator of the Tidegate data plane: virtual clock, seeded faults, checkers.
+#![forbid(unsafe_code)]
