@@ -1,3 +1,46 @@
 //! `cargo xtask`: the chores of the workspace.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod docs;
+mod packages;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The chores of the Tidegate workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Passes every level of tests; as root, installs the Debian packages that they need.
+    Test(test::Options),
+    /// Checks dependency direction, the unsafe ledger, file lengths, attributes, generated docs.
+    Tidy,
+    /// Writes the generated parts of the docs anew.
+    Docs,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().chore {
+        Chore::Test(options) => test::run(&options),
+        Chore::Tidy => tidy::run(),
+        Chore::Docs => docs::write(),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The generated parts of the docs: one list of files and what they must hold.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::{tidy, workspace};
+
+/// Returns every generated file and the text that it must hold.
+pub(crate) fn generated() -> Result<Vec<(PathBuf, String)>> {
+    Ok(vec![("docs/drop-reasons.md".into(), drop_reasons()?)])
+}
+
+/// Writes the generated files.
+pub(crate) fn write() -> Result<bool> {
+    for (file, text) in generated()? {
+        let path = workspace::root()?.join(&file);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("wrote {}", file.display());
+    }
+    let ledger = tidy::refreshed_ledger(&workspace::files()?)?;
+    std::fs::write(workspace::root()?.join("UNSAFE.md"), ledger)
+        .context("cannot write UNSAFE.md")?;
+    println!("wrote UNSAFE.md (counts; write the reasons by hand)");
+    Ok(true)
+}
+
+fn drop_reasons() -> Result<String> {
+    let mut text = String::from(
+        "# Why packets are dropped\n\n\
+         Generated from `crates/wire/src/drop_reason.rs` by `cargo xtask docs`. Every reason has a counter \
+         in `tidegate stats` and shows in `tidegate capture`.\n\n\
+         | reason | severity | what happened | source |\n| --- | --- | --- | --- |\n",
+    );
+    for reason in wire::DropReason::ALL {
+        let severity = format!("{:?}", reason.severity()).to_lowercase();
+        writeln!(
+            text,
+            "| `{}` | {severity} | {} | {} |",
+            reason.name(),
+            reason.text(),
+            reason.source()
+        )?;
+    }
+    Ok(text)
+}

@@ -1,0 +1,160 @@
+//! `cargo xtask test`: every level of tests, a line for each, and a loud list of what was skipped.
+
+mod tally;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::{packages, workspace};
+use tally::Tally;
+
+/// How `cargo xtask test` runs.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Run only the levels whose name contains this.
+    #[arg(long)]
+    level: Option<String>,
+    /// Do not install Debian packages.
+    #[arg(long)]
+    no_install: bool,
+    /// Print everything that the tests print.
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// One level: a command, and what it shows.
+struct Level {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+}
+
+const LOOM: &[(&str, &str)] = &[
+    ("RUSTFLAGS", "--cfg loom"),
+    ("CARGO_TARGET_DIR", "target/loom"),
+    ("LOOM_MAX_PREEMPTIONS", "2"),
+];
+
+const LEVELS: &[Level] = &[
+    level("format", &["fmt", "--all", "--", "--check"]),
+    level("tidy", &["xtask", "tidy"]),
+    level(
+        "lint",
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    level("build", &["build", "--release", "--workspace", "--bins"]),
+    level(
+        "unit and integration",
+        &[
+            "test",
+            "--workspace",
+            "--no-fail-fast",
+            "--",
+            "--show-output",
+        ],
+    ),
+    Level {
+        name: "models (loom)",
+        arguments: &[
+            "test",
+            "--release",
+            "-p",
+            "tidegate-tables",
+            "-p",
+            "tidegate-graph",
+            "--tests",
+            "loom_",
+            "--",
+            "--show-output",
+        ],
+        environment: LOOM,
+    },
+    Level {
+        name: "docs",
+        arguments: &[
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ],
+        environment: &[("RUSTDOCFLAGS", "-D warnings")],
+    },
+];
+
+const fn level(name: &'static str, arguments: &'static [&'static str]) -> Level {
+    Level {
+        name,
+        arguments,
+        environment: &[],
+    }
+}
+
+/// Runs the levels, prints the summary, and tells whether all passed.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let strict = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    let mut tally = Tally::default();
+    if !options.no_install {
+        tally.skipped.extend(packages::ensure());
+    }
+    if !packages::is_root() {
+        tally
+            .skipped
+            .push("not root: tests that make network namespaces are left out".into());
+    }
+    let wanted = options.level.as_deref().unwrap_or_default();
+    for level in LEVELS.iter().filter(|level| level.name.contains(wanted)) {
+        println!("== {}", level.name);
+        let started = Instant::now();
+        let passed = run_level(level, options.verbose, &mut tally)?;
+        let seconds = started.elapsed().as_secs();
+        println!(
+            "== {}: {} in {seconds} s",
+            level.name,
+            if passed { "passed" } else { "FAILED" }
+        );
+        if !passed {
+            tally.failed_levels.push(level.name.to_owned());
+        }
+    }
+    Ok(tally.report(strict))
+}
+
+/// Runs one level; its output is shown as far as it says something, and counted.
+fn run_level(level: &Level, verbose: bool, tally: &mut Tally) -> Result<bool> {
+    let mut child = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(level.arguments)
+        .envs(level.environment.iter().copied())
+        .current_dir(workspace::root()?)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start cargo {}", level.arguments.join(" ")))?;
+    let stdout = child.stdout.take().context("stdout was piped")?;
+    let mut kept = Vec::new();
+    for line in BufReader::new(stdout).lines() {
+        let line = line?;
+        if tally.count(&line) || verbose {
+            println!("{line}");
+        } else {
+            kept.push(line);
+        }
+    }
+    let passed = child.wait()?.success();
+    if !passed && !verbose {
+        for line in kept {
+            println!("{line}");
+        }
+    }
+    Ok(passed)
+}
