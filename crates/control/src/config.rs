@@ -206,3 +206,18 @@ pub struct NeighbourConfig {
     /// The port or bridge that reaches it.
     pub port: String,
 }
+
+/// Something wrong in a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column, from 1, in characters.
+    pub column: usize,
+    /// What is wrong: a lowercase fragment.
+    pub message: String,
+    /// What the caret points at.
+    pub label: String,
+    /// What to do about it.
+    pub remedy: String,
+}

@@ -1,0 +1,154 @@
+//! Requests and replies of the control socket.
+//!
+//! Each message is a 32-bit big-endian length and that many bytes of JSON. A connection carries
+//! requests and replies in turn; after [`Request::Watch`] it carries [`Event`]s until either side
+//! closes it, after [`Request::Capture`] and its reply [`Reply::Capturing`] it carries pcapng bytes.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BridgeInfo, NeighbourInfo, NodeInfo, RouteInfo, Stats, Timestamp};
+
+/// Version of the protocol; a reply to [`Request::Hello`] names the server's.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// The longest message that either side accepts, bytes.
+pub const MAX_MESSAGE_BYTES: u32 = 16 << 20;
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// Who is there?
+    Hello,
+    /// All counters.
+    Stats,
+    /// The neighbour table.
+    Neighbours,
+    /// The routing table.
+    Routes,
+    /// The bridges with their stations.
+    Bridges,
+    /// The configuration in force, as TOML.
+    Config,
+    /// Reads the configuration file again and puts it in force, as SIGHUP does.
+    Reload,
+    /// [`Event`]s: the counters every `interval_ms`, and what happens in between.
+    Watch {
+        /// Milliseconds between two readings, at least 50.
+        interval_ms: u32,
+    },
+    /// Packets as pcapng.
+    Capture(CaptureRequest),
+}
+
+/// What to capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CaptureRequest {
+    /// Where; empty: everywhere.
+    pub points: Vec<CapturePoint>,
+    /// Names of ports; empty: all.
+    pub ports: Vec<String>,
+    /// Bytes of a packet to keep; 0: all.
+    pub snap_bytes: u32,
+    /// End after so many packets; 0: never.
+    pub max_pkts: u64,
+}
+
+/// Where packets are captured.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CapturePoint {
+    /// As received.
+    Rx,
+    /// As handed to a port to send.
+    Tx,
+    /// As dropped, with the reason.
+    Drop,
+    /// As each stage left it.
+    Stages,
+    /// As one stage left it.
+    Stage(String),
+}
+
+/// What the node answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", content = "data", rename_all = "snake_case")]
+pub enum Reply {
+    /// To [`Request::Hello`].
+    Hello {
+        /// The server's [`PROTOCOL_VERSION`].
+        protocol: u32,
+        /// The node.
+        node: Box<NodeInfo>,
+    },
+    /// To [`Request::Stats`].
+    Stats(Box<Stats>),
+    /// To [`Request::Neighbours`].
+    Neighbours(Vec<NeighbourInfo>),
+    /// To [`Request::Routes`].
+    Routes(Vec<RouteInfo>),
+    /// To [`Request::Bridges`].
+    Bridges(Vec<BridgeInfo>),
+    /// To [`Request::Config`]: TOML.
+    Config(String),
+    /// To [`Request::Reload`]: the configuration is in force.
+    Reloaded {
+        /// Its number.
+        generation: u64,
+        /// What of it needs a restart and was not put in force.
+        needs_restart: Vec<String>,
+    },
+    /// To [`Request::Watch`]: events follow.
+    Watching,
+    /// To [`Request::Capture`]: pcapng bytes follow.
+    Capturing,
+    /// The request was not carried out.
+    Error(ApiError),
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// The class, from which the exit code follows.
+    pub code: ErrorCode,
+    /// What went wrong: a lowercase fragment.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
+}
+
+/// Class of an [`ApiError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// It was tried and failed.
+    Failed,
+    /// The request makes no sense.
+    Usage,
+    /// The client may not do this.
+    Refused,
+    /// What the request names does not exist.
+    NotFound,
+}
+
+/// What a watcher is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+pub enum Event {
+    /// The counters.
+    Stats(Box<Stats>),
+    /// A configuration was put in force.
+    Reloaded {
+        /// When.
+        at: Timestamp,
+        /// Its number.
+        generation: u64,
+    },
+    /// The node stops; the connection ends.
+    Stopping {
+        /// When.
+        at: Timestamp,
+    },
+}
