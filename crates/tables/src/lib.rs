@@ -1,1 +1,14 @@
 //! Lock-free shared tables, rings, timing wheel and memory segments of the Tidegate data plane.
+//!
+//! Nothing here reads a clock, opens a socket or starts a thread: time, randomness and hash keys are
+//! arguments. Without the `std` feature the crate is `no_std` + `alloc`.
+#![cfg_attr(not(any(feature = "std", loom, shuttle, test)), no_std)]
+
+extern crate alloc;
+
+#[expect(
+    unsafe_code,
+    reason = "rings move values through shared slots; loom models them"
+)]
+pub mod ring;
+mod sync;
