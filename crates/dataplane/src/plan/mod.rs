@@ -1,0 +1,197 @@
+//! Configuration to validated plan: everything that can be known to be wrong before a port is opened.
+//!
+//! [`Plan::new`] finds all problems at once. Each names the place in the configuration
+//! (`route[2].via`), says what is wrong there, and gives one remedy; a front end turns the place into
+//! a line and a column.
+
+mod addresses;
+mod checks;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+use control::Config;
+use io::PortId;
+
+use crate::prefix::{Mac, Prefix};
+
+/// One thing that is wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message} ({remedy})")]
+pub struct Problem {
+    /// Where, e.g. `route[2].via`; an index counts the tables of that name from 0.
+    pub path: String,
+    /// What is wrong, a lowercase fragment.
+    pub message: String,
+    /// What to do about it, a lowercase fragment in the imperative.
+    pub remedy: String,
+}
+
+/// All that is wrong with a configuration; never empty.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.list())]
+pub struct PlanError {
+    /// The problems, in the order of the file.
+    pub problems: Vec<Problem>,
+}
+
+impl PlanError {
+    fn list(&self) -> String {
+        let lines: Vec<_> = self.problems.iter().map(Problem::to_string).collect();
+        lines.join("; ")
+    }
+}
+
+/// An index into [`Plan::interfaces`]: what has addresses, a routed port or a bridge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InterfaceId(pub u16);
+
+impl InterfaceId {
+    /// Returns the value as an array index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// An index into [`Plan::bridges`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BridgeId(pub u16);
+
+impl BridgeId {
+    /// Returns the value as an array index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a port does with the frames that it receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortRole {
+    /// It is an interface of its own.
+    Routed(InterfaceId),
+    /// It belongs to a bridge.
+    Bridged(BridgeId),
+}
+
+/// A port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortPlan {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub role: PortRole,
+    /// MAC address, where the configuration sets it.
+    pub mac: Option<Mac>,
+    /// Largest IP packet, bytes, where the configuration sets it.
+    pub mtu: Option<u16>,
+}
+
+/// A bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgePlan {
+    /// Its name.
+    pub name: String,
+    /// Its ports.
+    pub ports: Vec<PortId>,
+    /// The interface through which the node itself is on the bridge.
+    pub interface: InterfaceId,
+    /// Seconds after which a silent station is forgotten.
+    pub ageing_s: u32,
+}
+
+/// What an interface sends through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// One port.
+    Port(PortId),
+    /// A bridge.
+    Bridge(BridgeId),
+}
+
+/// An interface: what has addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfacePlan {
+    /// Name of the port or bridge.
+    pub name: String,
+    /// What it sends through.
+    pub link: Link,
+    /// Its addresses with their prefix lengths.
+    pub addresses: Vec<Prefix>,
+}
+
+/// Where a static route leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteTarget {
+    /// To a router on an interface's link.
+    Via {
+        /// The router.
+        gateway: IpAddr,
+        /// The interface.
+        interface: InterfaceId,
+    },
+    /// The destination itself is on the interface's link.
+    OnLink(InterfaceId),
+    /// Nowhere.
+    Blackhole,
+}
+
+/// A static route. Several with one destination are one route with several next hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoutePlan {
+    /// Destination.
+    pub to: Prefix,
+    /// Where it leads.
+    pub target: RouteTarget,
+}
+
+/// A static neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeighbourPlan {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its MAC address.
+    pub mac: Mac,
+    /// The interface that reaches it.
+    pub interface: InterfaceId,
+}
+
+/// A configuration whose names are resolved and whose values make sense together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The ports, by [`PortId`].
+    pub ports: Vec<PortPlan>,
+    /// The bridges, by [`BridgeId`].
+    pub bridges: Vec<BridgePlan>,
+    /// The interfaces, by [`InterfaceId`].
+    pub interfaces: Vec<InterfacePlan>,
+    /// The static routes.
+    pub routes: Vec<RoutePlan>,
+    /// The static neighbours.
+    pub neighbours: Vec<NeighbourPlan>,
+}
+
+impl Plan {
+    /// Checks a configuration and resolves its names. Opens nothing.
+    ///
+    /// # Errors
+    /// Every problem that was found.
+    pub fn new(config: &Config) -> Result<Self, PlanError> {
+        let mut check = checks::Check::default();
+        check.node(config);
+        check.ports(config);
+        check.bridges(config);
+        check.addresses();
+        check.routes(config);
+        check.neighbours(config);
+        check.finish()
+    }
+
+    /// Returns the interface that a port's frames belong to: its own, or its bridge's.
+    pub fn interface_of(&self, port: PortId) -> Option<InterfaceId> {
+        match self.ports.get(port.index())?.role {
+            PortRole::Routed(interface) => Some(interface),
+            PortRole::Bridged(bridge) => Some(self.bridges.get(bridge.index())?.interface),
+        }
+    }
+}
