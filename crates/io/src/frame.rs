@@ -68,6 +68,7 @@ impl Frame {
     /// `slot` points to `capacity` bytes that stay mapped, readable and writable for as long as the
     /// handle exists (the [`crate::Pool`] leaks its region rather than unmap it under a live frame),
     /// and no other handle to the slot exists.
+    #[inline]
     pub(crate) unsafe fn new(slot: NonNull<u8>, capacity: u16, headroom: u16) -> Self {
         Self {
             slot,
@@ -84,7 +85,19 @@ impl Frame {
         }
     }
 
+    /// Returns the handle without its metadata: what a ring or a wire carries.
+    #[inline]
+    pub fn compact(self) -> CompactFrame {
+        CompactFrame {
+            slot: self.slot,
+            offset: self.offset,
+            len: self.len,
+            capacity: self.capacity,
+        }
+    }
+
     /// Returns the address of the slot's first byte, for drivers.
+    #[inline]
     pub fn slot(&self) -> NonNull<u8> {
         self.slot
     }
@@ -94,31 +107,37 @@ impl Frame {
         clippy::len_without_is_empty,
         reason = "a frame is a packet, not a collection"
     )]
+    #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 
     /// Returns where the data starts in the slot, bytes.
+    #[inline]
     pub fn offset(&self) -> usize {
         usize::from(self.offset)
     }
 
     /// Returns the size of the slot, bytes.
+    #[inline]
     pub fn capacity(&self) -> usize {
         usize::from(self.capacity)
     }
 
     /// Returns how many bytes can be prepended.
+    #[inline]
     pub fn headroom(&self) -> usize {
         usize::from(self.offset)
     }
 
     /// Returns how many bytes can be appended.
+    #[inline]
     pub fn tailroom(&self) -> usize {
         usize::from(self.capacity - self.offset - self.len)
     }
 
     /// Returns the frame's bytes.
+    #[inline]
     pub fn data(&self) -> &[u8] {
         // SAFETY: `offset <= capacity` by the invariant kept in `set_range`, so this stays in the slot.
         let start = unsafe { self.slot.add(usize::from(self.offset)) };
@@ -128,6 +147,7 @@ impl Frame {
     }
 
     /// Returns the frame's bytes for writing.
+    #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `data`.
         let start = unsafe { self.slot.add(usize::from(self.offset)) };
@@ -137,6 +157,7 @@ impl Frame {
 
     /// Chooses which bytes of the slot are the frame, and tells whether they fit (if not, nothing
     /// changes). The bytes keep whatever the slot holds.
+    #[inline]
     pub fn set_range(&mut self, offset: usize, len: usize) -> bool {
         let capacity = usize::from(self.capacity);
         if offset > capacity || len > capacity - offset {
@@ -149,21 +170,25 @@ impl Frame {
     }
 
     /// Sets the length, keeping the start; tells whether it fits.
+    #[inline]
     pub fn set_len(&mut self, len: usize) -> bool {
         self.set_range(self.offset(), len)
     }
 
     /// Grows the frame by `n` bytes at the front and tells whether there was headroom.
+    #[inline]
     pub fn push_front(&mut self, n: usize) -> bool {
         n <= self.headroom() && self.set_range(self.offset() - n, self.len() + n)
     }
 
     /// Cuts `n` bytes off the front and tells whether the frame was long enough.
+    #[inline]
     pub fn pull_front(&mut self, n: usize) -> bool {
         n <= self.len() && self.set_range(self.offset() + n, self.len() - n)
     }
 
     /// Replaces the content by `bytes`, starting at the current offset; tells whether they fit.
+    #[inline]
     pub fn fill(&mut self, bytes: &[u8]) -> bool {
         let fits = self.set_len(bytes.len());
         if fits {
@@ -179,5 +204,86 @@ impl Frame {
         self.flags = FrameFlags::empty();
         self.layout = wire::Layout::default();
         self.mark = 0;
+    }
+}
+
+/// A [`Frame`] without its metadata: the slot and the bytes in use, 16 bytes.
+///
+/// It is the same token in another shape, so that a ring between two ports moves a quarter of the
+/// memory, and what one node knew about a frame does not pass over a wire.
+#[derive(Debug)]
+#[must_use = "a frame that is dropped is lost to its pool"]
+pub struct CompactFrame {
+    slot: NonNull<u8>,
+    offset: u16,
+    len: u16,
+    capacity: u16,
+}
+
+// SAFETY: as for `Frame`, of which it is another shape.
+unsafe impl Send for CompactFrame {}
+
+impl CompactFrame {
+    /// Returns the frame, with empty metadata.
+    #[inline]
+    pub fn expand(self) -> Frame {
+        Frame {
+            slot: self.slot,
+            timestamp_ns: 0,
+            flow_hash: 0,
+            offset: self.offset,
+            len: self.len,
+            capacity: self.capacity,
+            flags: FrameFlags::empty(),
+            rx_port: PortId(0),
+            tx_port: PortId(0),
+            layout: wire::Layout::default(),
+            mark: 0,
+        }
+    }
+
+    /// Returns the address of the slot's first byte.
+    pub fn slot(&self) -> NonNull<u8> {
+        self.slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HugePages, Pool};
+
+    #[test]
+    fn ranges_never_leave_the_slot() {
+        let mut pool = Pool::new(1, 2048, HugePages::Never).unwrap();
+        let mut frame = pool.alloc().unwrap();
+        assert_eq!((frame.offset(), frame.len()), (256, 0));
+        assert_eq!(frame.tailroom(), 2048 - 256);
+        assert!(!frame.set_len(2048 - 256 + 1));
+        assert!(frame.set_len(2048 - 256));
+        assert!(!frame.set_range(2049, 0));
+        assert!(!frame.set_range(usize::MAX, usize::MAX));
+        assert!(!frame.push_front(257));
+        assert!(frame.push_front(256));
+        assert_eq!((frame.headroom(), frame.len()), (0, 2048));
+        assert!(!frame.pull_front(2049));
+        assert!(frame.pull_front(2048));
+        assert_eq!(frame.data(), b"");
+        pool.free(frame);
+    }
+
+    #[test]
+    fn a_compact_frame_is_the_same_bytes_without_the_metadata() {
+        let mut pool = Pool::new(1, 2048, HugePages::Never).unwrap();
+        let mut frame = pool.alloc().unwrap();
+        assert!(frame.fill(b"abc"));
+        frame.mark = 7;
+        frame.flags = FrameFlags::LOCAL;
+        assert_eq!(core::mem::size_of::<CompactFrame>(), 16);
+        let frame = frame.compact().expand();
+        assert_eq!(frame.data(), b"abc");
+        assert_eq!((frame.mark, frame.flags), (0, FrameFlags::empty()));
+        pool.free(frame);
+        assert_eq!(pool.available(), 1);
     }
 }

@@ -1,24 +1,39 @@
 //! Frame pool, batches and the packet drivers of the Tidegate data plane.
 //!
 //! A worker owns a [`Pool`] of frames and one [`Queue`] a port. It receives a burst into a [`Batch`],
-//! works on it, and sends it; a [`Frame`] has exactly one owner at any moment.
+//! works on it, and sends it; a [`Frame`] has exactly one owner at any moment. [`port::open`] opens the
+//! queues of a port for all workers.
 
+#[expect(
+    unsafe_code,
+    reason = "moves frames out of slots that it does not clear"
+)]
 pub mod batch;
+#[expect(unsafe_code, reason = "makes an eventfd")]
+pub mod doorbell;
 #[expect(
     unsafe_code,
     reason = "frames are raw memory that one owner at a time reads and writes"
 )]
 pub mod frame;
 pub mod ids;
+#[expect(unsafe_code, reason = "puts interface requests to the kernel")]
+pub mod interface;
+pub mod mem;
+pub mod null;
+pub mod offload;
 #[expect(
     unsafe_code,
     reason = "maps the memory that frames live in and hands out its slots"
 )]
 pub mod pool;
+pub mod port;
 pub mod queue;
 
-pub use batch::{BATCH_MAX, Batch};
-pub use frame::{Frame, FrameFlags};
+pub use batch::{BATCH_MAX, Batch, Drain};
+pub use doorbell::Doorbell;
+pub use frame::{CompactFrame, Frame, FrameFlags};
 pub use ids::{FrameIdx, PortId, QueueId, WorkerId};
+pub use interface::{Interface, Link, MacAddress};
 pub use pool::{HugePages, PageKind, Pool, Region, RegionError};
 pub use queue::{Arm, Capabilities, Interrupt, Queue, QueueStats};

@@ -124,13 +124,20 @@ impl Region {
     fn pools(self: &Arc<Self>, workers: u16) -> Vec<Pool> {
         let each = self.frames / u32::from(workers.max(1));
         (0..u32::from(workers.max(1)))
-            .map(|w| Pool {
-                region: Arc::clone(self),
-                first: w * each,
-                count: each,
-                free: (w * each..(w + 1) * each).rev().collect(),
-                strays: Vec::new(),
-                exhausted: 0,
+            .map(|w| {
+                let first = w * each;
+                Pool {
+                    region: Arc::clone(self),
+                    own_base: self.base.as_ptr() as usize
+                        + first as usize * self.frame_bytes as usize,
+                    own_bytes: each as usize * self.frame_bytes as usize,
+                    first,
+                    shift: self.frame_bytes.trailing_zeros(),
+                    free: (first..first + each).rev().collect(),
+                    strays: Vec::with_capacity(STRAYS_RESERVED.min(self.frames as usize)),
+                    exhausted: 0,
+                    foreign: 0,
+                }
             })
             .collect()
     }
@@ -156,10 +163,18 @@ impl Region {
         self.pages
     }
 
-    /// Returns the slot's index for an address inside it.
-    pub fn index_of(&self, slot: NonNull<u8>) -> FrameIdx {
-        let bytes = slot.as_ptr() as usize - self.base.as_ptr() as usize;
-        FrameIdx((bytes >> self.frame_bytes.trailing_zeros()) as u32)
+    /// Returns the index of the slot that holds the address; `None` if it is not in this region.
+    #[inline]
+    pub fn index_of(&self, slot: NonNull<u8>) -> Option<FrameIdx> {
+        let bytes = (slot.as_ptr() as usize).wrapping_sub(self.base.as_ptr() as usize);
+        let index = bytes >> self.frame_bytes.trailing_zeros();
+        (index < self.frames as usize).then_some(FrameIdx(index as u32))
+    }
+
+    /// Tells whether the frame is a slot of this region.
+    #[inline]
+    pub fn contains(&self, frame: &Frame) -> bool {
+        self.index_of(frame.slot()).is_some()
     }
 
     /// Makes the handle of a slot that a driver gave to the kernel and got back.
@@ -228,15 +243,25 @@ fn map_transparent(bytes: usize) -> Result<(NonNull<u8>, PageKind), RegionError>
     ))
 }
 
+/// Strays that a pool has room for without allocating, frames.
+const STRAYS_RESERVED: usize = 1024;
+
 /// One worker's private stock of free frames: a slice of a [`Region`], last in first out.
 #[derive(Debug)]
 pub struct Pool {
     region: Arc<Region>,
+    /// Address of the first own slot, and the bytes that the own slots take: one subtraction and one
+    /// comparison tell own frames from strays and from frames of other regions.
+    own_base: usize,
+    own_bytes: usize,
+    /// Index of the first own slot.
     first: u32,
-    count: u32,
+    /// Binary logarithm of the slot size.
+    shift: u32,
     free: Vec<u32>,
     strays: Vec<Frame>,
     exhausted: u64,
+    foreign: u64,
 }
 
 impl Pool {
@@ -279,22 +304,50 @@ impl Pool {
     }
 
     /// Takes a frame back. A frame of another worker's pool is kept as a stray until
-    /// [`Pool::take_strays`] sends it home.
+    /// [`Pool::take_strays`] sends it home; a frame of another region cannot be kept by this pool: it is
+    /// counted ([`Pool::foreign`]) and its memory is not reused.
     #[inline]
     pub fn free(&mut self, frame: Frame) {
-        let index = self.region.index_of(frame.slot()).0;
-        if index.wrapping_sub(self.first) < self.count {
-            self.free.push(index);
+        let bytes = (frame.slot().as_ptr() as usize).wrapping_sub(self.own_base);
+        if bytes < self.own_bytes {
+            // `bytes < own_bytes <= 2^32 slots`, by the geometry that the region was made with.
+            self.free.push(self.first + (bytes >> self.shift) as u32);
         } else {
+            self.free_other(frame);
+        }
+    }
+
+    /// Keeps a stray, or counts a frame of another region.
+    #[cold]
+    fn free_other(&mut self, frame: Frame) {
+        if self.region.contains(&frame) {
             self.strays.push(frame);
+        } else {
+            self.foreign += 1;
         }
     }
 
     /// Takes back every frame of a batch.
+    #[inline]
     pub fn free_batch(&mut self, batch: &mut Batch) {
         for frame in batch.drain() {
             self.free(frame);
         }
+    }
+
+    /// Appends up to `n` free frames to `batch`, as many as there are and fit; returns how many. What is
+    /// missing is not counted as exhaustion.
+    #[inline]
+    pub fn alloc_batch(&mut self, n: usize, batch: &mut Batch) -> usize {
+        let n = n.min(batch.room()).min(self.free.len());
+        for _ in 0..n {
+            let Some(frame) = self.alloc() else { break };
+            if let Err(frame) = batch.push(frame) {
+                self.free(frame);
+                break;
+            }
+        }
+        n
     }
 
     /// Takes the frames that belong to other workers' pools.
@@ -302,13 +355,15 @@ impl Pool {
         self.strays.drain(..)
     }
 
+    /// Returns how many frames of other workers' pools wait to be sent home.
+    pub fn strays(&self) -> usize {
+        self.strays.len()
+    }
+
     /// Tells whether the frame is one of this pool's own.
+    #[inline]
     pub fn owns(&self, frame: &Frame) -> bool {
-        self.region
-            .index_of(frame.slot())
-            .0
-            .wrapping_sub(self.first)
-            < self.count
+        (frame.slot().as_ptr() as usize).wrapping_sub(self.own_base) < self.own_bytes
     }
 
     /// Returns the region that the frames live in.
@@ -321,19 +376,98 @@ impl Pool {
     }
     /// Returns how many frames are the pool's own, free or not.
     pub fn capacity(&self) -> usize {
-        self.count as usize
+        self.own_bytes >> self.shift
     }
     /// Returns how often [`Pool::alloc`] found nothing.
     pub fn exhausted(&self) -> u64 {
         self.exhausted
     }
+    /// Returns how many frames of other regions were handed to [`Pool::free`] and are lost. Not zero: a
+    /// driver or a node mixed up two regions.
+    pub fn foreign(&self) -> u64 {
+        self.foreign
+    }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if self.free.len() != self.count as usize || !self.strays.is_empty() {
+        if self.free.len() != self.capacity() || !self.strays.is_empty() {
             // Frames are still out: keep the mapping for the rest of the process.
             core::mem::forget(Arc::clone(&self.region));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_back_last_in_first_out() {
+        let mut pool = Pool::new(4, 2048, HugePages::Never).unwrap();
+        let a = pool.alloc().unwrap();
+        let b = pool.alloc().unwrap();
+        let b_slot = b.slot();
+        pool.free(a);
+        pool.free(b);
+        let again = pool.alloc().unwrap();
+        assert_eq!(again.slot(), b_slot);
+        pool.free(again);
+        assert_eq!((pool.available(), pool.capacity()), (4, 4));
+    }
+
+    #[test]
+    fn an_empty_pool_counts_and_gives_none() {
+        let mut pool = Pool::new(1, 4096, HugePages::Never).unwrap();
+        let only = pool.alloc().unwrap();
+        assert!(pool.alloc().is_none());
+        assert_eq!(pool.exhausted(), 1);
+        pool.free(only);
+        assert!(pool.alloc().map(|f| pool.free(f)).is_some());
+    }
+
+    #[test]
+    fn another_workers_frame_is_a_stray_and_goes_home() {
+        let mut pools = Pool::split(4, 2, 2048, HugePages::Never).unwrap();
+        let mut second = pools.pop().unwrap();
+        let mut first = pools.pop().unwrap();
+        let frame = first.alloc().unwrap();
+        assert!(first.owns(&frame) && !second.owns(&frame));
+        assert!(second.region().contains(&frame));
+        second.free(frame);
+        assert_eq!((second.available(), second.strays()), (4, 1));
+        for stray in second.take_strays() {
+            first.free(stray);
+        }
+        assert_eq!((first.available(), second.strays()), (4, 0));
+    }
+
+    #[test]
+    fn a_frame_of_another_region_is_counted_and_never_handed_out() {
+        let mut ours = Pool::new(2, 2048, HugePages::Never).unwrap();
+        let mut theirs = Pool::new(2, 2048, HugePages::Never).unwrap();
+        let foreign = theirs.alloc().unwrap();
+        assert_eq!(ours.region().index_of(foreign.slot()), None);
+        ours.free(foreign);
+        assert_eq!((ours.foreign(), ours.available(), ours.strays()), (1, 2, 0));
+        assert_eq!(theirs.available(), 1);
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused_with_a_remedy() {
+        for (frames, bytes) in [(0, 2048), (1, 1024), (1, 3000), (1, 65536)] {
+            let refused = Region::new(frames, bytes, HugePages::Never).unwrap_err();
+            assert!(refused.to_string().contains("power of two"));
+        }
+    }
+
+    #[test]
+    fn a_batch_is_filled_as_far_as_the_pool_goes() {
+        let mut pool = Pool::new(10, 2048, HugePages::Auto).unwrap();
+        let mut batch = Batch::new();
+        assert_eq!(pool.alloc_batch(64, &mut batch), 10);
+        assert_eq!((batch.len(), pool.exhausted()), (10, 0));
+        pool.free_batch(&mut batch);
+        assert_eq!(pool.available(), 10);
     }
 }

@@ -1,0 +1,163 @@
+//! Opens a port: all its queues, for all workers, with one driver.
+//!
+//! ```
+//! use io::port::{DriverSpec, PortSpec};
+//! use io::{Batch, HugePages, Pool, PortId, mem};
+//!
+//! let mut pool = Pool::new(64, 2048, HugePages::Auto)?;
+//! let (left, right) = mem::link(mem::LinkSpec::default());
+//! let spec = |id, end| PortSpec::new(PortId(id), "wire", DriverSpec::Mem(end));
+//! let mut a = io::port::open(&spec(0, left), pool.region(), 1)?;
+//! let mut b = io::port::open(&spec(1, right), pool.region(), 1)?;
+//!
+//! let mut frame = pool.alloc().ok_or("pool is empty")?;
+//! frame.fill(b"dddddd ssssss tt hello");
+//! let mut batch = Batch::new();
+//! batch.push(frame).map_err(|_| "batch is full")?;
+//! a.queues[0].tx(&mut pool, &mut batch);
+//! assert_eq!(b.queues[0].rx(&mut pool, &mut batch), 1);
+//! pool.free_batch(&mut batch);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::io;
+use std::sync::Arc;
+
+use crate::ids::PortId;
+use crate::interface::{Link, MacAddress};
+use crate::pool::Region;
+use crate::queue::Queue;
+use crate::{mem, null};
+
+/// A port to open.
+#[derive(Clone, Debug)]
+pub struct PortSpec {
+    /// The port's index in the node; received frames carry it as `rx_port`.
+    pub id: PortId,
+    /// The port's name in the configuration, for messages.
+    pub name: String,
+    /// The driver and its settings.
+    pub driver: DriverSpec,
+}
+
+impl PortSpec {
+    /// Names a port and its driver.
+    pub fn new(id: PortId, name: impl Into<String>, driver: DriverSpec) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            driver,
+        }
+    }
+}
+
+/// A driver and its settings.
+#[derive(Clone, Debug)]
+pub enum DriverSpec {
+    /// One end of a link inside this process.
+    Mem(mem::LinkEnd),
+    /// An endless source that is also a sink: the driver's cost is nearly nothing.
+    Null(null::NullSpec),
+}
+
+/// An open port.
+#[derive(Debug)]
+pub struct OpenPort {
+    /// The port's index in the node.
+    pub id: PortId,
+    /// The port's name in the configuration.
+    pub name: String,
+    /// One queue a worker, in the order of the workers, where the driver can have as many; else fewer
+    /// (at least one): the workers that have none get their share by software RSS.
+    pub queues: Vec<Box<dyn Queue>>,
+    /// The MAC address that the node should use on this port.
+    pub mac: MacAddress,
+    /// Largest packet that can be sent, bytes, without the Ethernet header.
+    pub mtu: u16,
+    /// The link at the time of opening; [`crate::interface::Interface::get`] tells it later.
+    pub link: Link,
+    /// The kernel's interface, where there is one.
+    pub interface: Option<String>,
+    /// The driver's name as in the configuration.
+    pub driver: &'static str,
+    /// The mode in force, e.g. `native copy need_wakeup`.
+    pub mode: String,
+    /// Drivers and modes that were tried before and refused, with the reason, in order.
+    pub refused: Vec<String>,
+}
+
+/// Why a port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The interface is not there.
+    #[error(
+        "port {port}: there is no interface {interface} in this network namespace (`ip link` lists them)"
+    )]
+    NoInterface {
+        /// The port's name.
+        port: String,
+        /// The interface's name.
+        interface: String,
+    },
+    /// The kernel says that this user may not.
+    #[error("port {port}: {doing} is not permitted (run as root, or in `unshare -Urn`)")]
+    NotPermitted {
+        /// The port's name.
+        port: String,
+        /// What was refused.
+        doing: &'static str,
+    },
+    /// The kernel refused for another reason.
+    #[error("port {port}: {doing} failed")]
+    Os {
+        /// The port's name.
+        port: String,
+        /// What was refused.
+        doing: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The settings cannot work.
+    #[error("port {port}: {reason}")]
+    Unusable {
+        /// The port's name.
+        port: String,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+}
+
+impl OpenError {
+    /// Names what the kernel refused for a port.
+    pub fn os(port: &str, doing: &'static str, source: io::Error) -> Self {
+        let port = port.to_owned();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::NotPermitted { port, doing },
+            _ => Self::Os {
+                port,
+                doing,
+                source,
+            },
+        }
+    }
+
+    /// Says what is wrong with a port's settings.
+    pub fn unusable(port: &str, reason: impl Into<String>) -> Self {
+        Self::Unusable {
+            port: port.to_owned(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Opens every queue of a port for `workers` workers whose pools are parts of `region`.
+///
+/// # Errors
+/// What is missing, not permitted or refused; each with a remedy where there is one.
+pub fn open(spec: &PortSpec, region: &Arc<Region>, workers: u16) -> Result<OpenPort, OpenError> {
+    let workers = workers.max(1);
+    match &spec.driver {
+        DriverSpec::Mem(end) => mem::open(spec, end, region, workers),
+        DriverSpec::Null(null) => null::open(spec, null, region, workers),
+    }
+}
