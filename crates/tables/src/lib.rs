@@ -6,6 +6,16 @@
 
 extern crate alloc;
 
+pub mod lpm;
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[expect(unsafe_code, reason = "mmap and madvise")]
+mod mapping;
+#[expect(
+    unsafe_code,
+    reason = "views zeroed memory as arrays of atomics; prefetch"
+)]
+pub mod memory;
+pub mod quiescent;
 #[expect(
     unsafe_code,
     reason = "rings move values through shared slots; loom models them"
