@@ -1,4 +1,4 @@
-//! The node's configuration: one TOML file.
+//! The keys of the file, as types.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -205,19 +205,4 @@ pub struct NeighbourConfig {
     pub mac: String,
     /// The port or bridge that reaches it.
     pub port: String,
-}
-
-/// Something wrong in a configuration file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
-    /// Line, from 1.
-    pub line: usize,
-    /// Column, from 1, in characters.
-    pub column: usize,
-    /// What is wrong: a lowercase fragment.
-    pub message: String,
-    /// What the caret points at.
-    pub label: String,
-    /// What to do about it.
-    pub remedy: String,
 }

@@ -1,0 +1,63 @@
+//! The node's configuration: one TOML file.
+//!
+//! [`load`] reads a file and checks all of it; what is wrong comes back as a [`ConfigError`] that
+//! shows the place, the cause and one remedy a problem.
+
+mod error;
+mod explain;
+pub mod keys;
+mod locate;
+mod schema;
+mod validate;
+
+use std::path::Path;
+
+pub use error::{ConfigError, Problem};
+pub use schema::{
+    BridgeConfig, Config, DriverConfig, HugePagesConfig, IdleConfig, IdleMode, NeighbourConfig,
+    NodeConfig, PortConfig, RouteConfig,
+};
+
+/// Reads and checks a configuration file.
+///
+/// # Errors
+/// The file cannot be read, is not TOML, has keys or values that the schema does not know, or
+/// contradicts itself.
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+        file: path.display().to_string(),
+        source,
+    })?;
+    parse(&path.display().to_string(), &text)
+}
+
+/// Checks a configuration; `file` is its name in messages.
+///
+/// # Errors
+/// As [`load`], but for reading.
+pub fn parse(file: &str, text: &str) -> Result<Config, ConfigError> {
+    let invalid = |problems| ConfigError::Invalid {
+        file: file.to_owned(),
+        text: text.to_owned(),
+        problems,
+    };
+    let config: Config =
+        toml::from_str(text).map_err(|error| invalid(vec![explain::explain(text, &error)]))?;
+    let places = locate::Places::new(text);
+    let problems = validate::validate(&config, text, &places);
+    if problems.is_empty() {
+        Ok(config)
+    } else {
+        Err(invalid(problems))
+    }
+}
+
+impl Config {
+    /// Writes the configuration as TOML that [`parse`] reads back to an equal one.
+    ///
+    /// # Panics
+    /// Never: every value of the schema has a TOML form.
+    pub fn to_toml(&self) -> String {
+        toml::to_string_pretty(self).expect("every value of the schema has a TOML form")
+    }
+}

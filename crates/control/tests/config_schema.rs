@@ -1,0 +1,107 @@
+//! The schema, its description and its text form agree.
+
+use control::Config;
+use control::config::{keys, parse};
+
+/// A configuration that uses every table, with a key a line taken from the examples of the keys.
+fn with_line(table: &keys::TableDoc, line: &str) -> String {
+    let mut required = String::new();
+    for key in table.keys.iter().filter(|key| key.default == "required") {
+        if !line.starts_with(key.name) {
+            required.push_str(key.example);
+            required.push('\n');
+        }
+    }
+    let mut text = format!("{}\n{required}{line}\n", table.header());
+    let extra = match table.name {
+        "port" if line.starts_with("file") => "driver = \"pcap\"\n",
+        "route" if !line.starts_with("port") && !line.starts_with("blackhole") => {
+            "port = \"wan\"\n"
+        }
+        _ => "",
+    };
+    text.push_str(extra);
+    if table.name != "port" {
+        text.push_str("[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\"]\n");
+    }
+    if table.name == "bridge" {
+        text = text.replace("192.0.2.1/24\"]\n[[port]]", "198.51.100.1/24\"]\n[[port]]");
+        text.push_str("[[port]]\nname = \"lan0\"\n[[port]]\nname = \"lan1\"\n");
+    }
+    text
+}
+
+#[test]
+fn every_example_is_right() {
+    for table in keys::TABLES {
+        for key in table.keys {
+            let text = with_line(table, key.example);
+            if let Err(error) = parse("example", &text) {
+                panic!(
+                    "{} {}:\n{text}\n{}",
+                    table.name,
+                    key.name,
+                    error.render(false, 100)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_key_is_described() {
+    let text = r#"
+[[port]]
+name = "a"
+driver = "pcap"
+interface = "a"
+addresses = []
+mac = "02:00:00:00:00:01"
+mtu = 1500
+idle = "poll"
+file = "x"
+[[bridge]]
+name = "b"
+ports = ["a"]
+[[route]]
+to = "0.0.0.0/0"
+via = "192.0.2.9"
+port = "a"
+[[neighbour]]
+address = "192.0.2.9"
+mac = "02:00:00:00:00:01"
+port = "a"
+"#;
+    let full: Config = toml::from_str(text).unwrap();
+    let full = toml::Table::try_from(&full).unwrap();
+    for (name, value) in &full {
+        let table = keys::table(name).unwrap_or_else(|| panic!("table `{name}` is not described"));
+        let value = match value {
+            toml::Value::Array(items) => &items[0],
+            other => other,
+        };
+        let written: Vec<_> = value.as_table().unwrap().keys().collect();
+        for key in &written {
+            assert!(
+                table.keys.iter().any(|doc| doc.name == **key),
+                "key `{key}` of `{name}` is not described"
+            );
+        }
+        for doc in table.keys {
+            assert!(
+                written.iter().any(|key| *key == doc.name),
+                "key `{}` of `{name}` does not exist, or the text above lacks it",
+                doc.name
+            );
+        }
+    }
+    assert_eq!(full.len(), keys::TABLES.len());
+}
+
+#[test]
+fn text_form_reads_back() {
+    let text = "[node]\ncpus = [1]\n[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\", \"2001:db8::1/64\"]\n\
+                mac = \"02:00:00:00:00:01\"\n[[route]]\nto = \"0.0.0.0/0\"\nvia = \"192.0.2.9\"\n";
+    let config = parse("a", text).unwrap();
+    assert_eq!(parse("b", &config.to_toml()).unwrap(), config);
+}
