@@ -1,11 +1,22 @@
 //! What a node is: it takes a batch and hands each frame to one of its edges, or drops it with a reason.
 
-use io::{Batch, Frame, Pool, WorkerId};
-use wire::{DropReason, Instant};
+use core::any::Any;
+use std::sync::Arc;
 
-/// One of a node's outgoing edges, in the order of [`Node::edges`].
+use io::{Batch, Pool, WorkerId};
+use wire::Instant;
+
+use crate::outlets::Outlets;
+
+/// One of a node's outgoing edges: an index into [`Node::edges`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EdgeId(pub u8);
+
+/// A published configuration (forwarding tables, interface addresses, rules), read-only from then on.
+///
+/// The control thread keeps a reference until every worker has applied a later one, so that no
+/// worker ever frees one.
+pub type Snapshot = Arc<dyn Any + Send + Sync>;
 
 /// What a worker lends a node for one call.
 #[derive(Debug)]
@@ -14,50 +25,36 @@ pub struct Context<'a> {
     pub now: Instant,
     /// The worker that runs the node.
     pub worker: WorkerId,
-    /// The worker's frames.
+    /// The worker's frames: take one to originate a packet. A frame that a node is done with goes to
+    /// [`Outlets::consume`] or [`Outlets::drop`], which count it, rather than straight to the pool.
     pub pool: &'a mut Pool,
 }
 
 /// A stage of packet processing, owned by one worker.
+///
+/// A node has no clock, socket, thread or lock; it gets the time by [`Context::now`]. It does not
+/// allocate while it processes.
 pub trait Node: Send + core::fmt::Debug {
-    /// Returns the name that stats and traces show, e.g. `ip4-forward`.
-    fn name(&self) -> &'static str;
+    /// Returns the name that stats and traces show, e.g. `ip4-forward`; unique in a graph.
+    fn name(&self) -> &str;
 
     /// Returns the names of the outgoing edges; an [`EdgeId`] is an index into it.
-    fn edges(&self) -> &'static [&'static str];
+    fn edges(&self) -> &[&'static str];
 
-    /// Takes every frame of `batch` and gives each to an edge or drops it; `batch` is empty after.
+    /// Takes every frame of `batch` and gives each to an edge, drops it or consumes it; `batch` is
+    /// empty after. Called with 1 to 64 frames.
     fn process(&mut self, cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets);
 
-    /// Returns when [`Node::handle_timeout`] wants to be called next, if ever.
+    /// Returns when [`Node::handle_timeout`] wants to be called next, if ever. Asked after each call of
+    /// the other methods.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
     /// Does what is due at `cx.now`; may send frames by `out`.
     fn handle_timeout(&mut self, _cx: &mut Context<'_>, _out: &mut Outlets) {}
-}
 
-/// Where a node puts its frames: one list an edge, and the drops.
-#[derive(Debug, Default)]
-pub struct Outlets {
-    edges: Vec<Vec<Frame>>,
-    drops: Vec<(Frame, DropReason)>,
-}
-
-impl Outlets {
-    /// Sends a frame along an edge.
-    pub fn push(&mut self, edge: EdgeId, frame: Frame) {
-        self.edges[usize::from(edge.0)].push(frame);
-    }
-
-    /// Sends a whole batch along one edge: the fast case.
-    pub fn push_all(&mut self, edge: EdgeId, batch: &mut Batch) {
-        self.edges[usize::from(edge.0)].extend(batch.drain());
-    }
-
-    /// Drops a frame: it is counted by reason, shown to a capture, and returned to its pool.
-    pub fn drop(&mut self, frame: Frame, reason: DropReason) {
-        self.drops.push((frame, reason));
-    }
+    /// Takes a new published configuration. The node looks for the type that it knows
+    /// (`snapshot.downcast_ref::<T>()`, or [`Arc::downcast`] on a clone) and ignores others.
+    fn reload(&mut self, _cx: &mut Context<'_>, _snapshot: &Snapshot, _out: &mut Outlets) {}
 }
