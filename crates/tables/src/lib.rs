@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+pub mod counters;
 pub mod lpm;
 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
 #[expect(unsafe_code, reason = "mmap and madvise")]
@@ -22,3 +23,4 @@ pub mod quiescent;
 )]
 pub mod ring;
 mod sync;
+pub mod wheel;
