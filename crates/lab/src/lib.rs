@@ -4,15 +4,18 @@
 //! process ([`netns`]).
 
 pub mod links;
+pub mod machine;
 pub mod need;
 mod netlink;
 pub mod netns;
+pub mod rfc2544;
 #[expect(
     unsafe_code,
     reason = "system calls that libc offers only as foreign functions"
 )]
 mod sys;
 pub mod topology;
+pub mod traffic;
 
 pub use links::{Link, LinkCounters, Links, VethEnd};
 pub use netns::{Namespace, NetnsError, Offload};
