@@ -48,6 +48,7 @@ macro_rules! drop_reasons {
 
 drop_reasons! {
     EthernetTruncated, "ethernet_truncated", Warning, "The frame is shorter than an Ethernet header", "IEEE 802.3 3.2";
+    EthernetSource, "ethernet_source", Warning, "The source MAC address is a group address", "IEEE 802.3 3.2.3";
     VlanTruncated, "vlan_truncated", Warning, "The frame ends inside a VLAN tag", "IEEE 802.1Q 9.4";
     VlanDepth, "vlan_depth", Warning, "The frame carries more than two VLAN tags", "IEEE 802.1Q 9.4";
     ArpMalformed, "arp_malformed", Warning, "The ARP packet is short or not for IPv4 over Ethernet", "RFC 826";
@@ -63,6 +64,7 @@ drop_reasons! {
     Ipv6Source, "ipv6_source", Warning, "The IPv6 source is not an address that may send", "RFC 4291 2.7";
     Ipv6ExtensionHeader, "ipv6_extension_header", Warning, "An IPv6 extension header is truncated or the chain is too long", "RFC 8200 4";
     FragmentMalformed, "fragment_malformed", Warning, "The fragment's offset or length is impossible", "RFC 791 3.2";
+    FragmentTiny, "fragment_tiny", Warning, "The first fragment does not hold the whole transport header, or a later one overwrites it", "RFC 1858 3";
     TransportTruncated, "transport_truncated", Warning, "The packet ends inside its transport header", "RFC 9293 3.1";
     TransportLength, "transport_length", Warning, "A length field of the transport header contradicts the packet", "RFC 768";
     TransportChecksum, "transport_checksum", Warning, "The transport checksum is wrong", "RFC 1122 4.1.3.4";

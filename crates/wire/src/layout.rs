@@ -1,4 +1,8 @@
-//! The result of one validating pass: where each header of a frame starts, and the flow it belongs to.
+//! The result of one validating pass: where each header of a frame starts, and what was found.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::bytes::chunk;
 
 bitflags::bitflags! {
     /// What the validating pass found.
@@ -58,18 +62,69 @@ pub struct Layout {
     pub vlan_tags: u8,
 }
 
-/// One direction of a conversation: addresses, ports, protocol. IPv4 addresses are stored as
-/// IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2), so that one key type serves both families.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FlowKey {
-    /// Source address, network order.
-    pub source: [u8; 16],
-    /// Destination address, network order.
-    pub destination: [u8; 16],
-    /// Source port, or ICMP identifier, host order; 0 where there is none.
-    pub source_port: u16,
-    /// Destination port, or ICMP type and code, host order; 0 where there is none.
-    pub destination_port: u16,
-    /// IP protocol number.
-    pub protocol: u8,
+// A frame's metadata embeds the layout and must fit a cache line.
+const _: () = assert!(core::mem::size_of::<Layout>() <= 24);
+
+impl Layout {
+    /// Returns the VLAN identifier of the outer tag, `None` without a tag; 0 means "priority only".
+    #[inline]
+    pub const fn vlan_id(&self) -> Option<u16> {
+        if self.vlan_tags == 0 {
+            None
+        } else {
+            Some(self.outer_tci & crate::vlan::ID_MASK)
+        }
+    }
+    /// Returns the length of the packet from the network header on, without padding, bytes.
+    #[inline]
+    pub const fn packet_bytes(&self) -> u16 {
+        self.end.saturating_sub(self.network)
+    }
+    /// Returns the packet from the network header on, without Ethernet padding.
+    #[inline]
+    pub fn packet<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        frame
+            .get(self.network.into()..self.end.into())
+            .unwrap_or_default()
+    }
+    /// Returns what follows the transport header. For UDP, this is cut at the UDP length.
+    #[inline]
+    pub fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        let mut end = usize::from(self.end);
+        let is_udp = self.protocol == crate::numbers::ip_protocol::UDP;
+        if is_udp && self.flags.contains(LayoutFlags::TRANSPORT) {
+            let length_at = usize::from(self.transport) + crate::udp::LENGTH;
+            let length = chunk::<2>(frame, length_at).map_or(0, |l| u16::from_be_bytes(*l));
+            end = end.min(usize::from(self.transport) + usize::from(length));
+        }
+        frame.get(self.payload.into()..end).unwrap_or_default()
+    }
+    /// Returns the source and destination of an IPv4 packet, `None` for any other.
+    #[inline]
+    pub fn ipv4_addresses(&self, frame: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr)> {
+        if !self.flags.contains(LayoutFlags::IPV4) {
+            return None;
+        }
+        let network = usize::from(self.network);
+        let source = *chunk(frame, network + crate::ipv4::SOURCE)?;
+        let destination = *chunk(frame, network + crate::ipv4::DESTINATION)?;
+        Some((
+            Ipv4Addr::from_octets(source),
+            Ipv4Addr::from_octets(destination),
+        ))
+    }
+    /// Returns the source and destination of an IPv6 packet, `None` for any other.
+    #[inline]
+    pub fn ipv6_addresses(&self, frame: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr)> {
+        if !self.flags.contains(LayoutFlags::IPV6) {
+            return None;
+        }
+        let network = usize::from(self.network);
+        let source = *chunk(frame, network + crate::ipv6::SOURCE)?;
+        let destination = *chunk(frame, network + crate::ipv6::DESTINATION)?;
+        Some((
+            Ipv6Addr::from_octets(source),
+            Ipv6Addr::from_octets(destination),
+        ))
+    }
 }

@@ -4,10 +4,32 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
+pub mod address;
+pub mod arp;
+mod bytes;
+pub mod checksum;
 pub mod drop_reason;
+pub mod ethernet;
+pub mod flow;
+pub mod icmpv4;
+pub mod ipv4;
+pub mod ipv6;
 pub mod layout;
+pub mod mac;
+pub mod numbers;
+pub mod parse;
+pub mod tcp;
 pub mod time;
+pub mod udp;
+pub mod vlan;
 
 pub use drop_reason::{DropReason, Severity};
-pub use layout::{FlowKey, Layout, LayoutFlags};
+pub use flow::{FlowKey, FlowSecret, flow_hash};
+pub use layout::{Layout, LayoutFlags};
+pub use mac::MacAddr;
+pub use numbers::{ether_type, ip_protocol};
+pub use parse::{parse, parse_l2};
 pub use time::Instant;
