@@ -1,1 +1,64 @@
-//! Shared helpers of the Tidegate benches.
+//! What the programs behind `bench/claims.toml` share: options, interleaved rounds and medians, a
+//! counting allocator, and the JSON that `cargo xtask claims` reads.
+//!
+//! A program measures its subjects in turns within one run ([`rounds`]), so that a disturbance of the
+//! machine hits all of them, and reports medians and their ratios:
+//!
+//! ```
+//! use bench::{Options, Report, median, rounds};
+//!
+//! let options = Options { rounds: 3, ..Options::default() };
+//! let mut ours = || 2.0; // each call measures once, e.g. Mpps over half a second
+//! let mut theirs = || 1.0;
+//! let samples = rounds(options.rounds, &mut [&mut ours, &mut theirs]);
+//! let mut report = Report::new("example");
+//! report.figure("ours_mpps", median(&samples[0]));
+//! report.figure("ratio", median(&samples[0]) / median(&samples[1]));
+//! report.print(&options);
+//! ```
+
+#[expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
+pub mod allocations;
+mod report;
+mod sampling;
+
+use std::time::Duration;
+
+pub use report::{Plot, Report, Series, Table};
+pub use sampling::{median, rounds, spread};
+
+/// Options that every program has.
+#[derive(Clone, Debug, clap::Parser)]
+pub struct Options {
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    pub json: bool,
+    /// Interleaved rounds; figures are medians over them.
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// Length of one measurement, milliseconds.
+    #[arg(long, default_value_t = 500)]
+    pub window_ms: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            json: false,
+            rounds: 5,
+            window_ms: 500,
+        }
+    }
+}
+
+impl Options {
+    /// Reads the options from the command line; ends the program on a wrong one.
+    pub fn from_command_line() -> Self {
+        clap::Parser::parse()
+    }
+
+    /// Returns the length of one measurement.
+    pub fn window(&self) -> Duration {
+        Duration::from_millis(self.window_ms)
+    }
+}

@@ -5,17 +5,23 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::{tidy, workspace};
+use crate::{claims, tidy, workspace};
 
 /// Returns every generated file and the text that it must hold.
 pub(crate) fn generated() -> Result<Vec<(PathBuf, String)>> {
-    Ok(vec![("docs/drop-reasons.md".into(), drop_reasons()?)])
+    let mut files = claims::generated()?;
+    files.push(("docs/drop-reasons.md".into(), drop_reasons()?));
+    Ok(files)
 }
 
 /// Writes the generated files.
 pub(crate) fn write() -> Result<bool> {
     for (file, text) in generated()? {
         let path = workspace::root()?.join(&file);
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+        }
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         println!("wrote {}", file.display());
     }

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the chores of the workspace.
 #![forbid(unsafe_code)]
 
+mod claims;
 mod docs;
 mod packages;
 mod test;
@@ -27,6 +28,8 @@ enum Chore {
     Tidy,
     /// Writes the generated parts of the docs anew.
     Docs,
+    /// Runs the programs behind `bench/claims.toml` and says which claims hold.
+    Claims(claims::Options),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options),
         Chore::Tidy => tidy::run(),
         Chore::Docs => docs::write(),
+        Chore::Claims(options) => claims::run(&options),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
