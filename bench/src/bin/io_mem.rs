@@ -211,11 +211,7 @@ fn main() {
             "MAC swap over indices in an array: no pool, metadata or driver",
             Box::new(Limit::new(frames, burst)),
         ),
-        (
-            "mem_l2",
-            "mem port to mem port, MAC swap",
-            Box::new(mem),
-        ),
+        ("mem_l2", "mem port to mem port, MAC swap", Box::new(mem)),
         (
             "null_io",
             "null port to null port, frames untouched (testpmd io over net_null)",
