@@ -1,4 +1,4 @@
-//! Addresses as the configuration writes them: prefixes, interface addresses, MAC addresses.
+//! Addresses as the configuration writes them: prefixes and interface addresses.
 
 use core::fmt;
 use core::str::FromStr;
@@ -122,74 +122,6 @@ pub fn unmapped(bytes: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(bytes).to_canonical()
 }
 
-/// A MAC address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Mac(pub [u8; 6]);
-
-/// Why a text is not a MAC address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a MAC address: six pairs of hexadecimal digits with colons between them")]
-pub struct MacError;
-
-impl Mac {
-    /// Tells whether this is a group address (multicast or broadcast).
-    pub const fn is_group(self) -> bool {
-        self.0[0] & 1 == 1
-    }
-
-    /// Returns the link-local IPv6 address of the interface: `fe80::/64` and the modified EUI-64
-    /// (RFC 4291 appendix A).
-    pub const fn link_local(self) -> Ipv6Addr {
-        let m = self.0;
-        Ipv6Addr::from_octets([
-            0xfe,
-            0x80,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            m[0] ^ 2,
-            m[1],
-            m[2],
-            0xff,
-            0xfe,
-            m[3],
-            m[4],
-            m[5],
-        ])
-    }
-}
-
-impl FromStr for Mac {
-    type Err = MacError;
-
-    fn from_str(text: &str) -> Result<Self, MacError> {
-        let mut bytes = [0; 6];
-        let mut parts = text.split([':', '-']);
-        for byte in &mut bytes {
-            let part = parts.next().filter(|p| p.len() == 2).ok_or(MacError)?;
-            *byte = u8::from_str_radix(part, 16).map_err(|_| MacError)?;
-        }
-        if parts.next().is_some() {
-            return Err(MacError);
-        }
-        Ok(Self(bytes))
-    }
-}
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let m = self.0;
-        write!(
-            f,
-            "{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}",
-            m[0], m[1], m[2], m[3], m[4], m[5]
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,23 +152,6 @@ mod tests {
         assert!(!v6.contains(&"1.1.1.1".parse().unwrap()));
         assert!(v4.is_network() && v6.is_network());
         assert!(v4.overlaps(&"10.0.0.0/8".parse().unwrap()));
-    }
-
-    #[test]
-    fn mac_addresses_parse_print_and_make_link_locals() {
-        let mac: Mac = "02:00:5e:10:00:fe".parse().unwrap();
-        assert_eq!(mac.to_string(), "02:00:5e:10:00:fe");
-        assert_eq!(mac.link_local().to_string(), "fe80::5eff:fe10:fe");
-        assert!("01-80-c2-00-00-00".parse::<Mac>().unwrap().is_group());
-        for bad in [
-            "",
-            "02:00:5e:10:00",
-            "02:00:5e:10:00:fe:1",
-            "2:0:5e:10:0:fe",
-            "0x:00:5e:10:00:fe",
-        ] {
-            assert!(bad.parse::<Mac>().is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! works on it, and sends it; a [`Frame`] has exactly one owner at any moment. [`port::open`] opens the
 //! queues of a port for all workers.
 
-pub mod af_packet;
 #[expect(
     unsafe_code,
     reason = "moves frames out of slots that it does not clear"
@@ -30,7 +29,6 @@ pub mod offload;
 pub mod pool;
 pub mod port;
 pub mod queue;
-mod segment;
 
 pub use batch::{BATCH_MAX, Batch, Drain};
 pub use doorbell::Doorbell;

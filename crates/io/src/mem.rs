@@ -203,12 +203,11 @@ impl MemQueue {
     /// pool is empty or the frame is too long for a slot of ours.
     #[cold]
     fn copy_in(
-        theirs: CompactFrame,
+        theirs: Frame,
         give_back: &mut Producer<CompactFrame>,
         stats: &mut QueueStats,
         pool: &mut Pool,
-    ) -> Option<CompactFrame> {
-        let theirs = theirs.expand(PortId(0));
+    ) -> Option<Frame> {
         let mut ours = pool.alloc();
         match &mut ours {
             None => stats.rx_no_frame_pkts += 1,
@@ -224,7 +223,7 @@ impl MemQueue {
         // There is room: see `wire`. (If there were none, the frame would be lost to its pool, which keeps
         // its memory mapped.)
         let _ = give_back.push(theirs.compact());
-        ours.map(Frame::compact)
+        ours
     }
 }
 
@@ -234,25 +233,25 @@ impl Queue for MemQueue {
         let Some(parts) = &mut self.parts else {
             return 0;
         };
-        let mut received = 0;
+        let before = batch.len();
         let mut bytes = 0;
         for compact in parts.rx.pop_batch(batch.room()) {
-            let ours = (compact.slot().as_ptr() as usize).wrapping_sub(self.base) < self.bytes;
-            let compact = if ours {
-                compact
-            } else {
-                match Self::copy_in(compact, &mut parts.give_back, &mut self.stats, pool) {
-                    Some(copy) => copy,
+            let mut frame = compact.expand();
+            let ours = (frame.slot().as_ptr() as usize).wrapping_sub(self.base) < self.bytes;
+            if !ours {
+                match Self::copy_in(frame, &mut parts.give_back, &mut self.stats, pool) {
+                    Some(copy) => frame = copy,
                     None => continue,
                 }
-            };
-            received += 1;
-            bytes += compact.len() as u64;
-            // There is room: no more were popped.
-            if let Err(frame) = batch.push(compact.expand(self.port)) {
+            }
+            frame.rx_port = self.port;
+            bytes += frame.len() as u64;
+            if let Err(frame) = batch.push(frame) {
+                // Not reached: no more than `room` were popped.
                 pool.free(frame);
             }
         }
+        let received = batch.len() - before;
         self.stats.rx_pkts += received as u64;
         self.stats.rx_bytes += bytes;
         received
@@ -264,7 +263,7 @@ impl Queue for MemQueue {
             return 0;
         };
         for frame in parts.come_back.pop_batch(usize::MAX) {
-            pool.free(frame.expand(PortId(0)));
+            pool.free(frame.expand());
         }
         let other = 1 - self.side;
         // Relaxed: a late answer only puts frames where `close` finds them.
@@ -343,7 +342,7 @@ impl Queue for MemQueue {
         let ours = (self.base, self.bytes);
         let mut lost = 0;
         let mut take = |frame: CompactFrame| {
-            let frame = frame.expand(PortId(0));
+            let frame = frame.expand();
             if (frame.slot().as_ptr() as usize).wrapping_sub(ours.0) < ours.1 {
                 pool.free(frame);
                 return;

@@ -22,10 +22,5 @@ pub mod quiescent;
     reason = "rings move values through shared slots; loom models them"
 )]
 pub mod ring;
-#[expect(
-    unsafe_code,
-    reason = "compares 16 signatures with SSE2, beside a scalar twin"
-)]
-pub mod signature;
 mod sync;
 pub mod wheel;

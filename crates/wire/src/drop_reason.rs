@@ -51,6 +51,7 @@ drop_reasons! {
     EthernetSource, "ethernet_source", Warning, "The source MAC address is a group address", "IEEE 802.3 3.2.3";
     VlanTruncated, "vlan_truncated", Warning, "The frame ends inside a VLAN tag", "IEEE 802.1Q 9.4";
     VlanDepth, "vlan_depth", Warning, "The frame carries more than two VLAN tags", "IEEE 802.1Q 9.4";
+    VlanUnknown, "vlan_unknown", Info, "The frame is tagged for a VLAN that the interface is not on", "IEEE 802.1Q 8.6";
     ArpMalformed, "arp_malformed", Warning, "The ARP packet is short or not for IPv4 over Ethernet", "RFC 826";
     Ipv4Truncated, "ipv4_truncated", Warning, "The packet is shorter than its IPv4 header", "RFC 1812 5.2.2";
     Ipv4Version, "ipv4_version", Warning, "The version field of an IPv4 packet is not 4", "RFC 1812 5.2.2";
@@ -68,6 +69,8 @@ drop_reasons! {
     TransportTruncated, "transport_truncated", Warning, "The packet ends inside its transport header", "RFC 9293 3.1";
     TransportLength, "transport_length", Warning, "A length field of the transport header contradicts the packet", "RFC 768";
     TransportChecksum, "transport_checksum", Warning, "The transport checksum is wrong", "RFC 1122 4.1.3.4";
+    ReassemblyUnsupported, "reassembly_unsupported", Warning, "A fragment is addressed to the node, which does not reassemble", "RFC 1122 3.3.2";
+    NeighbourDiscovery, "neighbour_discovery", Warning, "A neighbour discovery message fails its checks", "RFC 4861 7.1";
     NotForUs, "not_for_us", Info, "The frame is addressed to another station", "IEEE 802.3 3.2";
     EtherTypeUnknown, "ethertype_unknown", Info, "No protocol here handles the EtherType", "IEEE 802.3 3.2.6";
     ProtocolUnknown, "protocol_unknown", Info, "No protocol here handles the IP protocol number", "RFC 1122 3.2.2.1";
@@ -77,6 +80,7 @@ drop_reasons! {
     TtlExceeded, "ttl_exceeded", Info, "The TTL or hop limit reached zero", "RFC 1812 5.3.1";
     NeighbourUnresolved, "neighbour_unresolved", Warning, "The next hop did not answer ARP or neighbour solicitation", "RFC 1122 2.3.2.2";
     NeighbourQueueFull, "neighbour_queue_full", Warning, "Too many packets wait for the next hop's address", "RFC 1122 2.3.2.2";
+    NeighbourTableFull, "neighbour_table_full", Error, "The neighbour table is full of neighbours in use", "RFC 1122 2.3.2";
     FragmentationNeeded, "fragmentation_needed", Info, "The packet exceeds the MTU and may not be fragmented", "RFC 1191 3";
     LinkLocalForward, "link_local_forward", Info, "A link-local, loopback or multicast address may not be forwarded", "RFC 1812 5.3.7";
     BridgeReserved, "bridge_reserved", Info, "The destination is a reserved bridge group address", "IEEE 802.1D 7.12.6";

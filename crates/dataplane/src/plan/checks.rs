@@ -12,7 +12,9 @@ use super::{
     BridgeId, BridgePlan, InterfaceId, InterfacePlan, Link, NeighbourPlan, Plan, PlanError,
     PortPlan, PortRole, Problem, RoutePlan, RouteTarget,
 };
-use crate::prefix::{Mac, Prefix};
+use wire::MacAddr;
+
+use crate::prefix::Prefix;
 
 /// Smallest MTU that IPv4 allows (RFC 791 3.2), bytes.
 const MIN_MTU_V4_BYTES: u16 = 68;
@@ -208,26 +210,26 @@ impl Check {
         }
     }
 
-    fn port_mac(&mut self, i: usize, port: &PortConfig) -> Option<Mac> {
+    fn port_mac(&mut self, i: usize, port: &PortConfig) -> Option<MacAddr> {
         let path = format!("port[{i}].mac");
         self.unicast_mac(path, port.mac.as_deref()?)
     }
 
-    fn unicast_mac(&mut self, path: String, text: &str) -> Option<Mac> {
+    fn unicast_mac(&mut self, path: String, text: &str) -> Option<MacAddr> {
         let remedy =
             "write six pairs of hexadecimal digits, the first one even, e.g. 02:00:00:00:00:01";
-        match text.parse::<Mac>() {
+        match text.parse::<MacAddr>() {
             Ok(mac) if mac.is_group() => {
                 self.problem(path, format!("`{text}` is a group address"), remedy);
                 None
             }
-            Ok(mac) if mac == Mac::default() => {
+            Ok(mac) if mac == MacAddr::ZERO => {
                 self.problem(path, "the address is all zeros", remedy);
                 None
             }
             Ok(mac) => Some(mac),
-            Err(error) => {
-                self.problem(path, format!("`{text}` is {error}"), remedy);
+            Err(_) => {
+                self.problem(path, format!("`{text}` is not a MAC address"), remedy);
                 None
             }
         }

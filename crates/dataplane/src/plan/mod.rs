@@ -14,7 +14,9 @@ use std::net::IpAddr;
 use control::Config;
 use io::PortId;
 
-use crate::prefix::{Mac, Prefix};
+use wire::MacAddr;
+
+use crate::prefix::Prefix;
 
 /// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,7 +84,7 @@ pub struct PortPlan {
     /// What it does.
     pub role: PortRole,
     /// MAC address, where the configuration sets it.
-    pub mac: Option<Mac>,
+    pub mac: Option<MacAddr>,
     /// Largest IP packet, bytes, where the configuration sets it.
     pub mtu: Option<u16>,
 }
@@ -151,7 +153,7 @@ pub struct NeighbourPlan {
     /// Its address.
     pub address: IpAddr,
     /// Its MAC address.
-    pub mac: Mac,
+    pub mac: MacAddr,
     /// The interface that reaches it.
     pub interface: InterfaceId,
 }

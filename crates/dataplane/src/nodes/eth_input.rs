@@ -1,0 +1,80 @@
+//! `eth-input`: validates once, and sorts what is for this node by protocol.
+
+use std::sync::Arc;
+
+use graph::{Context, EdgeId, Node, Outlets, Snapshot};
+use io::{Batch, Frame};
+use wire::{DropReason, LayoutFlags};
+
+use super::verdict::{Verdict, judge};
+use crate::forwarding::Forwarding;
+
+const IP4: EdgeId = EdgeId(0);
+const IP6: EdgeId = EdgeId(1);
+const ARP: EdgeId = EdgeId(2);
+const EDGES: &[&str] = &["ip4", "ip6", "arp"];
+
+/// Input of routed ports, and of what a bridge has for the node itself.
+#[derive(Debug)]
+pub struct EthInput {
+    forwarding: Arc<Forwarding>,
+}
+
+impl EthInput {
+    /// Makes the node.
+    pub fn new(forwarding: Arc<Forwarding>) -> Self {
+        Self { forwarding }
+    }
+
+    #[inline]
+    fn sort(&self, frame: &mut Frame) -> Verdict {
+        let layout = match wire::parse(frame.data()) {
+            Ok(layout) => layout,
+            Err(reason) => return Verdict::Drop(reason),
+        };
+        frame.layout = layout;
+        let Some(port) = self.forwarding.ports().get(frame.rx_port.index()) else {
+            return Verdict::Drop(DropReason::PortDown);
+        };
+        if !layout.flags.contains(LayoutFlags::L2_GROUP) {
+            let own = match self.forwarding.interface(port.interface) {
+                Some(interface) => interface.mac,
+                None => port.mac,
+            };
+            if frame.data().first_chunk() != Some(&own.0) {
+                return Verdict::Drop(DropReason::NotForUs);
+            }
+        }
+        // A priority tag (VLAN 0) names no VLAN (IEEE 802.1Q 6.9); the node's interfaces are on none.
+        if layout.vlan_tags != 0 && (layout.outer_tci & 0xfff != 0 || layout.vlan_tags > 1) {
+            return Verdict::Drop(DropReason::VlanUnknown);
+        }
+        if layout.flags.contains(LayoutFlags::IPV4) {
+            Verdict::Edge(IP4)
+        } else if layout.flags.contains(LayoutFlags::IPV6) {
+            Verdict::Edge(IP6)
+        } else if layout.flags.contains(LayoutFlags::ARP) {
+            Verdict::Edge(ARP)
+        } else {
+            Verdict::Drop(DropReason::EtherTypeUnknown)
+        }
+    }
+}
+
+impl Node for EthInput {
+    fn name(&self) -> &str {
+        "eth-input"
+    }
+
+    fn edges(&self) -> &[&'static str] {
+        EDGES
+    }
+
+    fn process(&mut self, _cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets) {
+        judge(batch, out, |frame| self.sort(frame));
+    }
+
+    fn reload(&mut self, _cx: &mut Context<'_>, snapshot: &Snapshot, _out: &mut Outlets) {
+        crate::adopt(&mut self.forwarding, snapshot);
+    }
+}

@@ -1,0 +1,283 @@
+//! `local`: what is addressed to the node itself: answers echo requests, sorts out neighbour discovery,
+//! and refuses what nobody here listens to.
+
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use graph::{Context, EdgeId, Node, Outlets, Snapshot};
+use io::{Batch, Frame, FrameFlags};
+use wire::checksum::{self, TransportChecksum};
+use wire::{DropReason, LayoutFlags};
+
+use super::cause::Cause;
+use super::verdict::{Verdict, judge};
+use crate::forwarding::{Forwarding, Route};
+use crate::packet::{self, IPV4_BYTES, IPV6_BYTES};
+
+const IP4: EdgeId = EdgeId(0);
+const IP6: EdgeId = EdgeId(1);
+const ERROR: EdgeId = EdgeId(2);
+const DISCOVERY: EdgeId = EdgeId(3);
+const EDGES: &[&str] = &["ip4", "ip6", "error", "discovery"];
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
+const NO_NEXT_HEADER: u8 = 59;
+const ECHO_REQUEST: u8 = 8;
+const ECHO_REQUEST6: u8 = 128;
+const ECHO_REPLY6: u8 = 129;
+/// TTL and hop limit of what the node sends.
+const TTL: u8 = 64;
+
+/// Takes packets to the node's own addresses, and to groups.
+#[derive(Debug)]
+pub struct Local {
+    forwarding: Arc<Forwarding>,
+}
+
+impl Local {
+    /// Makes the node.
+    pub fn new(forwarding: Arc<Forwarding>) -> Self {
+        Self { forwarding }
+    }
+
+    fn deliver(&self, frame: &mut Frame) -> Verdict {
+        let layout = frame.layout;
+        if layout.flags.contains(LayoutFlags::FRAGMENT) {
+            return Verdict::Drop(DropReason::ReassemblyUnsupported);
+        }
+        if checksum::verify_transport(&layout, frame.data()) == TransportChecksum::Bad
+            && !frame.flags.contains(FrameFlags::CHECKSUM_GOOD)
+        {
+            return Verdict::Drop(DropReason::TransportChecksum);
+        }
+        if layout.flags.contains(LayoutFlags::IPV4) {
+            self.deliver4(frame)
+        } else {
+            self.deliver6(frame)
+        }
+    }
+
+    fn deliver4(&self, frame: &mut Frame) -> Verdict {
+        let layout = frame.layout;
+        let network = usize::from(layout.network);
+        let Some(&[s0, s1, s2, s3, destination @ ..]) =
+            packet::bytes::<8>(frame.data(), network + 12)
+        else {
+            return Verdict::Drop(DropReason::Ipv4Truncated);
+        };
+        // A packet from the node's own address that comes from outside is forged, or goes in circles.
+        if self.forwarding.is_local4(&[s0, s1, s2, s3]) {
+            return Verdict::Drop(DropReason::Ipv4Source);
+        }
+        let to_one = self.forwarding.route4(&destination) == Some(Route::Local);
+        match layout.protocol {
+            ICMP => {
+                let kind = frame.data().get(usize::from(layout.transport)).copied();
+                match kind {
+                    // RFC 1122 3.2.2.6 lets a host ignore an echo request to a group or broadcast.
+                    Some(ECHO_REQUEST) if to_one => echo_reply4(frame),
+                    Some(ECHO_REQUEST) => Verdict::Drop(DropReason::RateLimited),
+                    // Answers and errors for programs of the node: there are none that ask.
+                    _ => Verdict::Consume,
+                }
+            }
+            UDP | TCP => self.refuse(frame, to_one),
+            _ => {
+                frame.mark = Cause::ProtocolUnknown.mark(0);
+                Verdict::Edge(ERROR)
+            }
+        }
+    }
+
+    /// Nobody listens on any port. TCP gets the same ICMP error as UDP: RFC 1122 4.2.3.9 makes clients
+    /// give up on it; resets come with the TCP stack.
+    fn refuse(&self, frame: &mut Frame, to_one: bool) -> Verdict {
+        if !to_one {
+            return Verdict::Drop(DropReason::PortUnreachable);
+        }
+        frame.mark = Cause::PortUnreachable.mark(0);
+        Verdict::Edge(ERROR)
+    }
+
+    fn deliver6(&self, frame: &mut Frame) -> Verdict {
+        let layout = frame.layout;
+        let network = usize::from(layout.network);
+        let data = frame.data();
+        let (Some(&hop_limit), Some(source), Some(destination)) = (
+            data.get(network + 7),
+            packet::bytes::<16>(data, network + 8),
+            packet::bytes::<16>(data, network + 24),
+        ) else {
+            return Verdict::Drop(DropReason::Ipv6Truncated);
+        };
+        let Some(interface) = self.forwarding.interface_of(frame.rx_port) else {
+            return Verdict::Drop(DropReason::PortDown);
+        };
+        if self.forwarding.is_local6(source, interface) {
+            return Verdict::Drop(DropReason::Ipv6Source);
+        }
+        let to_one = destination[0] != 0xff;
+        if !to_one && !self.is_member(destination, frame) {
+            return Verdict::Drop(DropReason::NotForUs);
+        }
+        match layout.protocol {
+            ICMPV6 => match data.get(usize::from(layout.transport)).copied() {
+                Some(ECHO_REQUEST6) => self.echo_reply6(frame, to_one),
+                // RFC 4861 6.1 and 7.1: only a neighbour can send a hop limit of 255.
+                Some(133..=137) if hop_limit != 255 => {
+                    Verdict::Drop(DropReason::NeighbourDiscovery)
+                }
+                Some(135 | 136) => Verdict::Edge(DISCOVERY),
+                _ => Verdict::Consume,
+            },
+            UDP | TCP => self.refuse(frame, to_one),
+            NO_NEXT_HEADER => Verdict::Consume,
+            _ => {
+                frame.mark = Cause::ProtocolUnknown.mark(next_header_offset(frame));
+                Verdict::Edge(ERROR)
+            }
+        }
+    }
+
+    /// Tells whether the node is in the group: all nodes, all routers, the solicited-node groups of its
+    /// addresses (RFC 4291 2.8).
+    fn is_member(&self, group: &[u8; 16], frame: &Frame) -> bool {
+        let interface = self
+            .forwarding
+            .interface_of(frame.rx_port)
+            .and_then(|id| self.forwarding.interface(id))
+            .filter(|interface| interface.has_v6());
+        let Some(interface) = interface else {
+            return false;
+        };
+        let group6 = Ipv6Addr::from(*group);
+        let everyone = [
+            Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1),
+            Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2),
+        ];
+        everyone.contains(&group6)
+            || interface
+                .v6
+                .iter()
+                .map(|(address, _)| address)
+                .chain([&interface.link_local])
+                .any(|address| solicited_node(address) == group6)
+    }
+
+    fn echo_reply6(&self, frame: &mut Frame, to_one: bool) -> Verdict {
+        let layout = frame.layout;
+        let network = usize::from(layout.network);
+        let interface = self
+            .forwarding
+            .interface_of(frame.rx_port)
+            .and_then(|id| self.forwarding.interface(id));
+        // Extension headers would have to be judged before they are sent back.
+        if usize::from(layout.transport) != network + IPV6_BYTES {
+            return Verdict::Drop(DropReason::Ipv6ExtensionHeader);
+        }
+        let data = frame.data_mut();
+        let Some(&source) = packet::bytes::<16>(data, network + 8) else {
+            return Verdict::Drop(DropReason::Ipv6Truncated);
+        };
+        if source == [0; 16] {
+            return Verdict::Drop(DropReason::Ipv6Source);
+        }
+        let own = match packet::bytes::<16>(data, network + 24) {
+            Some(&own) if to_one => own,
+            // A request to a group is answered from a unicast address (RFC 4443 4.2).
+            _ => match interface.and_then(|i| i.source6(source.into())) {
+                Some(own) => own.octets(),
+                None => return Verdict::Drop(DropReason::NotForUs),
+            },
+        };
+        data[network + 7] = TTL;
+        data[network + 8..network + 24].copy_from_slice(&own);
+        data[network + 24..network + 40].copy_from_slice(&source);
+        data[usize::from(layout.transport)] = ECHO_REPLY6;
+        checksum::fill_transport(&layout, data);
+        frame.layout.flags -=
+            LayoutFlags::L2_GROUP | LayoutFlags::L2_BROADCAST | LayoutFlags::L3_GROUP;
+        frame.flags |= FrameFlags::LOCAL;
+        Verdict::Edge(IP6)
+    }
+}
+
+/// Turns a checked echo request into its reply, in place (RFC 1122 3.2.2.6).
+fn echo_reply4(frame: &mut Frame) -> Verdict {
+    let layout = frame.layout;
+    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
+    let data = frame.data_mut();
+    let Some(header) = data
+        .get_mut(network..transport)
+        .filter(|h| h.len() >= IPV4_BYTES)
+    else {
+        return Verdict::Drop(DropReason::Ipv4HeaderLength);
+    };
+    let (left, right) = header.split_at_mut(16);
+    left[12..].swap_with_slice(&mut right[..4]);
+    header[8] = TTL;
+    // The reply may be fragmented on its way back, whatever the request allowed.
+    packet::put_be16(header, 6, 0);
+    packet::set_ipv4_checksum(header);
+    if let Some(icmp) = packet::bytes_mut::<4>(data, transport) {
+        icmp[0] = 0;
+        let sum = u16::from_be_bytes([icmp[2], icmp[3]]);
+        let sum = checksum::update_u16(sum, u16::from(ECHO_REQUEST) << 8, 0);
+        [icmp[2], icmp[3]] = sum.to_be_bytes();
+    }
+    frame.layout.flags -= LayoutFlags::DONT_FRAGMENT;
+    frame.flags |= FrameFlags::LOCAL;
+    Verdict::Edge(IP4)
+}
+
+/// Returns the solicited-node group of an address (RFC 4291 2.7.1).
+pub(crate) fn solicited_node(address: &Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = address.octets();
+    Ipv6Addr::from_octets([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
+}
+
+/// Returns the offset from the IPv6 header of the field that named the transport (RFC 4443 3.4).
+fn next_header_offset(frame: &Frame) -> u16 {
+    let network = usize::from(frame.layout.network);
+    let transport = usize::from(frame.layout.transport);
+    let data = frame.data();
+    let mut field = network + 6;
+    let mut header = network + IPV6_BYTES;
+    while header < transport {
+        let Some(&[_, length]) = packet::bytes::<2>(data, header) else {
+            break;
+        };
+        // A fragment header's second byte is reserved and zero, and its length eight bytes as well; an
+        // authentication header counts in four bytes.
+        let kind = data.get(field).copied().unwrap_or_default();
+        let bytes = if kind == 51 {
+            (usize::from(length) + 2) * 4
+        } else {
+            (usize::from(length) + 1) * 8
+        };
+        field = header;
+        header += bytes;
+    }
+    (field - network) as u16
+}
+
+impl Node for Local {
+    fn name(&self) -> &str {
+        "local"
+    }
+
+    fn edges(&self) -> &[&'static str] {
+        EDGES
+    }
+
+    fn process(&mut self, _cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets) {
+        judge(batch, out, |frame| self.deliver(frame));
+    }
+
+    fn reload(&mut self, _cx: &mut Context<'_>, snapshot: &Snapshot, _out: &mut Outlets) {
+        crate::adopt(&mut self.forwarding, snapshot);
+    }
+}

@@ -1,0 +1,140 @@
+//! Small edits of packets in place: headers, MAC addresses, TTL.
+
+use io::Frame;
+use wire::{LayoutFlags, MacAddr};
+
+/// Bytes of an Ethernet header without tags.
+pub(crate) const ETHERNET_BYTES: usize = 14;
+/// Bytes of an IPv4 header without options.
+pub(crate) const IPV4_BYTES: usize = 20;
+/// Bytes of an IPv6 header without extensions.
+pub(crate) const IPV6_BYTES: usize = 40;
+
+/// Returns `N` bytes from `at` on, if they are there.
+#[inline]
+pub(crate) fn bytes<const N: usize>(data: &[u8], at: usize) -> Option<&[u8; N]> {
+    data.get(at..)?.first_chunk()
+}
+
+/// Returns `N` bytes from `at` on for writing, if they are there.
+#[inline]
+pub(crate) fn bytes_mut<const N: usize>(data: &mut [u8], at: usize) -> Option<&mut [u8; N]> {
+    data.get_mut(at..)?.first_chunk_mut()
+}
+
+/// Returns the 16-bit big-endian number at `at`, or zero where the data ends.
+#[inline]
+pub(crate) fn be16(data: &[u8], at: usize) -> u16 {
+    bytes::<2>(data, at).map_or(0, |b| u16::from_be_bytes(*b))
+}
+
+/// Writes a 16-bit big-endian number, if there is room.
+#[inline]
+pub(crate) fn put_be16(data: &mut [u8], at: usize, value: u16) {
+    if let Some(b) = bytes_mut::<2>(data, at) {
+        *b = value.to_be_bytes();
+    }
+}
+
+/// Gives the packet an Ethernet header right before its network header and cuts what is outside:
+/// tags before, padding after. The layout follows.
+#[inline]
+pub(crate) fn set_ethernet(frame: &mut Frame, to: MacAddr, from: MacAddr, ether_type: u16) {
+    let network = usize::from(frame.layout.network);
+    let cut = network.saturating_sub(ETHERNET_BYTES);
+    let end = usize::from(frame.layout.end);
+    if cut != 0 || end != frame.len() {
+        trim(frame, cut, end);
+    }
+    if let Some(header) = bytes_mut::<ETHERNET_BYTES>(frame.data_mut(), 0) {
+        header[..6].copy_from_slice(&to.0);
+        header[6..12].copy_from_slice(&from.0);
+        header[12..].copy_from_slice(&ether_type.to_be_bytes());
+    }
+}
+
+/// Cuts the frame to `cut..end` and moves the layout's offsets along.
+#[cold]
+fn trim(frame: &mut Frame, cut: usize, end: usize) {
+    let end = end.min(frame.len());
+    frame.set_range(frame.offset() + cut, end.saturating_sub(cut));
+    let cut = cut as u16; // the network offset is at most 22
+    let end = frame.len() as u16;
+    let layout = &mut frame.layout;
+    layout.network -= cut;
+    layout.transport = layout.transport.saturating_sub(cut);
+    layout.payload = layout.payload.saturating_sub(cut);
+    layout.end = end;
+    layout.vlan_tags = 0;
+}
+
+/// Takes one from the TTL of a checked IPv4 header and adjusts the checksum (RFC 1624): 0x0100 less in
+/// the sum is 0x0100 more in its complement.
+#[inline]
+pub(crate) fn decrement_ttl(header: &mut [u8; IPV4_BYTES]) {
+    header[8] = header[8].wrapping_sub(1);
+    let sum = u32::from(u16::from_be_bytes([header[10], header[11]])) + 0x0100;
+    let sum = sum + u32::from(sum >= 0xffff);
+    [header[10], header[11]] = (sum as u16).to_be_bytes();
+}
+
+/// Writes the checksum of an IPv4 header into it.
+pub(crate) fn set_ipv4_checksum(header: &mut [u8]) {
+    put_be16(header, 10, 0);
+    let sum = wire::checksum::checksum(header);
+    put_be16(header, 10, sum);
+}
+
+/// Hashes the flow of a packet that has more than one way to go; fragments by address only, so that all
+/// of a datagram go one way.
+#[cold]
+pub(crate) fn flow_hash(frame: &Frame) -> u32 {
+    if frame.flags.contains(io::FrameFlags::FLOW_HASH) {
+        return frame.flow_hash;
+    }
+    let layout = &frame.layout;
+    let data = frame.data();
+    let network = usize::from(layout.network);
+    let addresses = if layout.flags.contains(LayoutFlags::IPV4) {
+        data.get(network + 12..network + 20)
+    } else {
+        data.get(network + 8..network + 40)
+    };
+    let mut hash = u64::from(layout.protocol) | 0x9e37_79b9_7f4a_7c00;
+    let mut mix = |chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let product = u128::from(hash ^ u64::from_be_bytes(word)) * 0x9e37_79b9_7f4a_7c15;
+        hash = (product >> 64) as u64 ^ product as u64;
+    };
+    addresses.unwrap_or_default().chunks(8).for_each(&mut mix);
+    let whole = layout.flags.contains(LayoutFlags::TRANSPORT)
+        && !layout.flags.contains(LayoutFlags::FRAGMENT);
+    if whole && matches!(layout.protocol, 6 | 17) {
+        mix(bytes::<4>(data, layout.transport.into()).map_or(&[], |b| b));
+    }
+    hash as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ttl_checksum_agrees_with_a_whole_one_for_every_ttl() {
+        for id in [0_u16, 1, 0xfefe, 0xffff, 0x1234] {
+            for ttl in 1..=255 {
+                let mut header = [
+                    0x45, 0, 0, 60, 0, 0, 0x40, 0, ttl, 17, 0, 0, 10, 0, 0, 1, 10, 0, 1, 2,
+                ];
+                [header[4], header[5]] = id.to_be_bytes();
+                set_ipv4_checksum(&mut header);
+                decrement_ttl(&mut header);
+                let incremental = be16(&header, 10);
+                set_ipv4_checksum(&mut header);
+                assert_eq!(header[8], ttl - 1);
+                assert_eq!(incremental, be16(&header, 10), "id {id:#x}, ttl {ttl}");
+            }
+        }
+    }
+}

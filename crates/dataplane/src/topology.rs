@@ -1,0 +1,131 @@
+//! From a snapshot to the packet graph of a worker; also the small graphs that benches measure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use graph::{Graph, GraphBuilder, GraphError};
+use io::{PortId, WorkerId};
+
+use crate::bridge::{Bridge, BridgeOutput, StationTable};
+use crate::forwarding::Forwarding;
+use crate::neighbour::{Resolve, Table, machine};
+use crate::nodes::eth_input::EthInput;
+use crate::nodes::fragment::Ip4Fragment;
+use crate::nodes::icmp_error::IcmpError;
+use crate::nodes::ip4::{Ip4Forward, Ip4Output};
+use crate::nodes::ip6::{Ip6Forward, Ip6Output};
+use crate::nodes::local::Local;
+use crate::plan::{BridgeId, Plan, PortRole};
+
+/// Neighbours that a node remembers, at most.
+pub const NEIGHBOURS_MAX: usize = 8192;
+/// Stations that a bridge remembers, at most.
+pub const STATIONS_MAX: usize = 16_384;
+
+/// What the workers of a node share: the published snapshot and the two tables that are learnt.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// The snapshot in force at the start.
+    pub forwarding: Arc<Forwarding>,
+    /// The neighbour table.
+    pub neighbours: Arc<Table>,
+    /// The stations of each bridge, by id.
+    pub stations: Vec<Arc<StationTable>>,
+    /// The bridges' names, by id.
+    bridges: Vec<String>,
+}
+
+impl Shared {
+    /// Makes empty tables for a plan. `secret` keys their hashes and should be random.
+    pub fn new(plan: &Plan, forwarding: Arc<Forwarding>, secret: u64) -> Self {
+        let reachable_ns = Duration::as_nanos(&machine::REACHABLE) as u64;
+        Self {
+            forwarding,
+            neighbours: Arc::new(Table::new(NEIGHBOURS_MAX, secret, reachable_ns)),
+            stations: plan
+                .bridges
+                .iter()
+                .map(|bridge| Arc::new(StationTable::new(STATIONS_MAX, bridge.ageing_s, secret)))
+                .collect(),
+            bridges: plan
+                .bridges
+                .iter()
+                .map(|bridge| bridge.name.clone())
+                .collect(),
+        }
+    }
+}
+
+/// Builds the packet graph of one worker of `workers`, whose pool has `pool_frames` frames.
+///
+/// # Errors
+/// More bridges than a graph has room for.
+pub fn graph(
+    shared: &Shared,
+    worker: WorkerId,
+    workers: u16,
+    pool_frames: usize,
+) -> Result<Graph, GraphError> {
+    let forwarding = || Arc::clone(&shared.forwarding);
+    let neighbours = || Arc::clone(&shared.neighbours);
+    let mut b = GraphBuilder::new();
+    let tx = b.tx();
+    let eth_input = b.add(Box::new(EthInput::new(forwarding())));
+    let ip4 = b.add(Box::new(Ip4Forward::new(forwarding(), neighbours())));
+    let ip6 = b.add(Box::new(Ip6Forward::new(forwarding(), neighbours())));
+    let local = b.add(Box::new(Local::new(forwarding())));
+    let fragment = b.add(Box::new(Ip4Fragment));
+    let error = b.add(Box::new(IcmpError::new(forwarding())));
+    let out4 = b.add(Box::new(Ip4Output::new(forwarding(), neighbours())));
+    let out6 = b.add(Box::new(Ip6Output::new(forwarding(), neighbours())));
+    let resolve = Resolve::new(forwarding(), neighbours(), worker, workers, pool_frames);
+    let resolve = b.add(Box::new(resolve));
+    let bridge_output = BridgeOutput::new(forwarding(), shared.stations.clone());
+    let bridge_output = b.add(Box::new(bridge_output));
+
+    b.connect(eth_input, "ip4", ip4)?;
+    b.connect(eth_input, "ip6", ip6)?;
+    b.connect(eth_input, "arp", resolve)?;
+    for node in [ip4, ip6, out4, out6] {
+        b.connect(node, "tx", tx)?;
+        b.connect(node, "bridge", bridge_output)?;
+        b.connect(node, "resolve", resolve)?;
+        b.connect(node, "error", error)?;
+    }
+    for node in [ip4, ip6] {
+        b.connect(node, "local", local)?;
+    }
+    for node in [ip4, out4] {
+        b.connect(node, "fragment", fragment)?;
+    }
+    b.connect(local, "ip4", out4)?;
+    b.connect(local, "ip6", out6)?;
+    b.connect(local, "error", error)?;
+    b.connect(local, "discovery", resolve)?;
+    b.connect(fragment, "out", out4)?;
+    b.connect(error, "ip4", out4)?;
+    b.connect(error, "ip6", out6)?;
+    b.connect(resolve, "tx", tx)?;
+    b.connect(resolve, "bridge", bridge_output)?;
+    b.connect(resolve, "error", error)?;
+    b.connect(bridge_output, "tx", tx)?;
+
+    let mut bridges = Vec::new();
+    for (i, (name, stations)) in shared.bridges.iter().zip(&shared.stations).enumerate() {
+        let id = BridgeId(i as u16);
+        let node = Bridge::new(id, name, forwarding(), Arc::clone(stations));
+        let node = b.add(Box::new(node));
+        b.connect(node, "tx", tx)?;
+        b.connect(node, "host", eth_input)?;
+        bridges.push(node);
+    }
+    let ports = shared.forwarding.ports();
+    for (i, port) in ports.iter().enumerate() {
+        let node = match port.role {
+            PortRole::Routed(_) => eth_input,
+            PortRole::Bridged(bridge) => bridges.get(bridge.index()).copied().unwrap_or(eth_input),
+        };
+        b.input(PortId(i as u16), node)?;
+    }
+    b.build(ports.len())
+}
