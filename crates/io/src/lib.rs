@@ -11,6 +11,8 @@
 pub mod batch;
 #[expect(unsafe_code, reason = "makes an eventfd")]
 pub mod doorbell;
+#[expect(unsafe_code, reason = "asks the kernel about the calling thread")]
+pub mod cpu;
 #[expect(
     unsafe_code,
     reason = "frames are raw memory that one owner at a time reads and writes"
@@ -29,6 +31,8 @@ pub mod offload;
 pub mod pool;
 pub mod port;
 pub mod queue;
+#[expect(unsafe_code, reason = "ppoll")]
+pub mod wait;
 
 pub use batch::{BATCH_MAX, Batch, Drain};
 pub use doorbell::Doorbell;
