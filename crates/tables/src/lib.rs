@@ -22,5 +22,6 @@ pub mod quiescent;
     reason = "rings move values through shared slots; loom models them"
 )]
 pub mod ring;
+pub mod sleep;
 mod sync;
 pub mod wheel;
