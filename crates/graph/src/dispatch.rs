@@ -38,7 +38,7 @@ pub struct Graph {
     counters: Arc<[NodeCounters]>,
     /// When each node wants its timer.
     deadlines: Vec<Option<Instant>>,
-    current: Batch,
+    current: Box<Batch>,
     /// What each port is to send.
     tx: Vec<Lane>,
     calls: u64,
@@ -62,7 +62,7 @@ impl Graph {
             inputs,
             outlets,
             counters,
-            current: Batch::new(),
+            current: Box::default(),
             tx: (0..ports).map(|_| Lane::new()).collect(),
             calls: 0,
             time: None,

@@ -7,11 +7,11 @@ use crate::node::{EdgeId, Node};
 
 /// A queue of batches: the inbox of a node, or what a port is to send.
 ///
-/// Frames are appended to the last batch; a whole batch that finds it empty is swapped in, not copied.
-/// Batches are kept and used again, so that the steady state does not allocate.
+/// Frames are appended to the last batch, and batches leave whole. Batches are kept and used again, so that the steady state does not allocate.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    batches: Vec<Batch>,
+    /// Boxed, so that taking one moves a pointer and not its frames.
+    batches: Vec<Box<Batch>>,
     head: usize,
     tail: usize,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Lane {
 impl Lane {
     pub(crate) fn new() -> Self {
         Self {
-            batches: (0..4).map(|_| Batch::new()).collect(),
+            batches: (0..4).map(|_| Box::default()).collect(),
             head: 0,
             tail: 0,
         }
@@ -57,7 +57,7 @@ impl Lane {
     fn next_batch(&mut self) -> &mut Batch {
         self.tail += 1;
         if self.tail == self.batches.len() {
-            self.batches.push(Batch::new());
+            self.batches.push(Box::default());
         }
         &mut self.batches[self.tail]
     }
@@ -77,7 +77,7 @@ impl Lane {
 
     /// Swaps the oldest batch into `current` (which is empty) and tells whether there was one.
     #[inline]
-    pub(crate) fn pop_into(&mut self, current: &mut Batch) -> bool {
+    pub(crate) fn pop_into(&mut self, current: &mut Box<Batch>) -> bool {
         debug_assert!(current.is_empty(), "the current batch was not emptied");
         match self.front_mut() {
             Some(front) => {
@@ -104,8 +104,8 @@ impl Lane {
 
 /// Where a node puts its frames: one outlet an edge, and the drops.
 ///
-/// A frame goes straight to the next node's inbox; a whole batch along one edge
-/// ([`Outlets::push_all`]) moves three words.
+/// A frame goes straight to the next node's inbox, and is moved once a node; a whole batch along one edge
+/// ([`Outlets::push_all`]) is one copy of its handles.
 #[derive(Debug)]
 pub struct Outlets {
     /// Inbox of each node.
@@ -201,7 +201,7 @@ impl Outlets {
     /// Takes the frames that went along an edge, for tests of one node (see [`Outlets::standalone`]).
     pub fn take(&mut self, edge: EdgeId) -> Vec<Frame> {
         let mut frames = Vec::new();
-        let mut batch = Batch::new();
+        let mut batch = Box::default();
         let lane = &mut self.lanes[usize::from(edge.0)];
         while lane.pop_into(&mut batch) {
             frames.extend(batch.drain());

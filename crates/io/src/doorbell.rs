@@ -4,18 +4,18 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use tables::sleep::SleepFlag;
 
 /// An eventfd with a flag that tells whether anybody sleeps on it.
 ///
-/// Protocol, proven by the store-load pairing of two sequentially consistent fences: the sleeper calls
-/// [`Doorbell::prepare`], *then* looks for work once more, and blocks on the descriptor only if there is
-/// none; who brings work publishes it, *then* calls [`Doorbell::ring`]. Either the sleeper sees the work
-/// or the ringer sees the sleeper.
+/// Protocol (see [`SleepFlag`], which loom models): the sleeper calls [`Doorbell::prepare`], *then* looks
+/// for work once more, and blocks on the descriptor only if there is none; who brings work publishes it,
+/// *then* calls [`Doorbell::ring`]. Either the sleeper sees the work or the ringer sees the sleeper.
 #[derive(Debug)]
 pub struct Doorbell {
     event: File,
-    sleeping: AtomicBool,
+    flag: SleepFlag,
 }
 
 impl Doorbell {
@@ -32,20 +32,24 @@ impl Doorbell {
         Ok(Self {
             // SAFETY: the descriptor is new and owned by nobody else.
             event: unsafe { File::from_raw_fd(fd) },
-            sleeping: AtomicBool::new(false),
+            flag: SleepFlag::new(),
         })
     }
 
     /// Announces a sleeper. It must look for work after this and before it blocks.
     pub fn prepare(&self) {
-        self.sleeping.store(true, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `ring`.
-        fence(Ordering::SeqCst);
+        self.flag.arm(false);
+    }
+
+    /// As [`Doorbell::prepare`], for a sleeper that also wants [`Doorbell::ring_hungry`] to wake it: it ran
+    /// out of something that others will give back.
+    pub fn prepare_hungry(&self) {
+        self.flag.arm(true);
     }
 
     /// Ends a sleep, or the preparation for one, and consumes the signal.
     pub fn cancel(&self) {
-        self.sleeping.store(false, Ordering::Relaxed);
+        self.flag.disarm();
         let mut count = [0; 8];
         // Empty (would block) is the usual answer: then nobody rang.
         let _ = (&self.event).read(&mut count);
@@ -55,22 +59,28 @@ impl Doorbell {
     /// has been published.
     #[inline]
     pub fn ring(&self) -> bool {
-        // SeqCst: pairs with the fence in `prepare`.
-        fence(Ordering::SeqCst);
-        if !self.sleeping.load(Ordering::Relaxed) {
-            return false;
+        let must = self.flag.must_wake();
+        if must {
+            self.signal();
         }
-        self.wake();
-        true
+        must
+    }
+
+    /// As [`Doorbell::ring`], but wakes only a sleeper that is hungry. Call it after what it lacks has been
+    /// given back.
+    #[inline]
+    pub fn ring_hungry(&self) -> bool {
+        let must = self.flag.must_wake_hungry();
+        if must {
+            self.signal();
+        }
+        must
     }
 
     #[cold]
-    fn wake(&self) {
-        // One ring a sleep is enough; who swaps first does it.
-        if self.sleeping.swap(false, Ordering::Relaxed) {
-            // It cannot fail short of 2^64 rings without a reader.
-            let _ = (&self.event).write(&1_u64.to_ne_bytes());
-        }
+    fn signal(&self) {
+        // It cannot fail short of 2^64 rings without a reader.
+        let _ = (&self.event).write(&1_u64.to_ne_bytes());
     }
 }
 
@@ -86,7 +96,7 @@ mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
     fn readable(bell: &Doorbell, timeout_ms: i32) -> bool {

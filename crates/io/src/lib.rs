@@ -9,10 +9,10 @@
     reason = "moves frames out of slots that it does not clear"
 )]
 pub mod batch;
-#[expect(unsafe_code, reason = "makes an eventfd")]
-pub mod doorbell;
 #[expect(unsafe_code, reason = "asks the kernel about the calling thread")]
 pub mod cpu;
+#[expect(unsafe_code, reason = "makes an eventfd")]
+pub mod doorbell;
 #[expect(
     unsafe_code,
     reason = "frames are raw memory that one owner at a time reads and writes"
