@@ -27,29 +27,32 @@ bitflags::bitflags! {
 /// path pays nothing); give it back with [`crate::Pool::free`] or to a [`crate::Queue`]. A lost frame
 /// is lost memory, never unsoundness, and the conservation checkers of the tests find it.
 ///
-/// 64 bytes: one cache line.
+/// At most 64 bytes: one cache line.
 #[derive(Debug)]
+#[repr(C)]
 #[must_use = "a frame that is dropped is lost to its pool"]
 pub struct Frame {
+    // What `CompactFrame` carries comes first and has its layout, so that expanding one is a 16-byte copy:
+    // a wide load soon after narrow stores to the same bytes would wait for the store buffer.
     /// First byte of the slot.
     slot: NonNull<u8>,
-    /// When the frame was received, nanoseconds of the driver's clock; 0 if the driver does not know.
-    pub timestamp_ns: u64,
-    /// Keyed hash of the flow key, valid with [`FrameFlags::FLOW_HASH`].
-    pub flow_hash: u32,
     offset: u16,
     len: u16,
     capacity: u16,
     /// What is known about the frame.
     pub flags: FrameFlags,
+    /// When the frame was received, nanoseconds of the driver's clock; 0 if the driver does not know.
+    pub timestamp_ns: u64,
+    /// Keyed hash of the flow key, valid with [`FrameFlags::FLOW_HASH`].
+    pub flow_hash: u32,
+    /// Scratch for the node graph: what one node tells the next (e.g. the next hop's index).
+    pub mark: u32,
     /// The port that received the frame.
     pub rx_port: PortId,
     /// The port that is to send the frame, once a node has chosen it.
     pub tx_port: PortId,
     /// Where the headers are, once the validating pass has run.
     pub layout: wire::Layout,
-    /// Scratch for the node graph: what one node tells the next (e.g. the next hop's index).
-    pub mark: u32,
 }
 
 const _: () = assert!(
@@ -70,19 +73,14 @@ impl Frame {
     /// and no other handle to the slot exists.
     #[inline]
     pub(crate) unsafe fn new(slot: NonNull<u8>, capacity: u16, headroom: u16) -> Self {
-        Self {
+        CompactFrame {
             slot,
-            timestamp_ns: 0,
-            flow_hash: 0,
             offset: headroom.min(capacity),
             len: 0,
             capacity,
             flags: FrameFlags::empty(),
-            rx_port: PortId(0),
-            tx_port: PortId(0),
-            layout: wire::Layout::default(),
-            mark: 0,
         }
+        .expand(PortId(0))
     }
 
     /// Returns the handle without its metadata: what a ring or a wire carries.
@@ -93,6 +91,7 @@ impl Frame {
             offset: self.offset,
             len: self.len,
             capacity: self.capacity,
+            flags: FrameFlags::empty(),
         }
     }
 
@@ -212,39 +211,53 @@ impl Frame {
 /// It is the same token in another shape, so that a ring between two ports moves a quarter of the
 /// memory, and what one node knew about a frame does not pass over a wire.
 #[derive(Debug)]
+#[repr(C)]
 #[must_use = "a frame that is dropped is lost to its pool"]
 pub struct CompactFrame {
     slot: NonNull<u8>,
     offset: u16,
     len: u16,
     capacity: u16,
+    /// Always empty.
+    flags: FrameFlags,
 }
 
 // SAFETY: as for `Frame`, of which it is another shape.
 unsafe impl Send for CompactFrame {}
 
 impl CompactFrame {
-    /// Returns the frame, with empty metadata.
+    /// Returns the frame, received by `rx_port`, with no other metadata.
     #[inline]
-    pub fn expand(self) -> Frame {
+    pub fn expand(self, rx_port: PortId) -> Frame {
         Frame {
             slot: self.slot,
-            timestamp_ns: 0,
-            flow_hash: 0,
             offset: self.offset,
             len: self.len,
             capacity: self.capacity,
-            flags: FrameFlags::empty(),
-            rx_port: PortId(0),
+            flags: self.flags,
+            timestamp_ns: 0,
+            flow_hash: 0,
+            mark: 0,
+            rx_port,
             tx_port: PortId(0),
             layout: wire::Layout::default(),
-            mark: 0,
         }
     }
 
     /// Returns the address of the slot's first byte.
+    #[inline]
     pub fn slot(&self) -> NonNull<u8> {
         self.slot
+    }
+
+    /// Returns the length of the frame, bytes.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a frame is a packet, not a collection"
+    )]
+    #[inline]
+    pub fn len(&self) -> usize {
+        usize::from(self.len)
     }
 }
 
@@ -280,9 +293,10 @@ mod tests {
         frame.mark = 7;
         frame.flags = FrameFlags::LOCAL;
         assert_eq!(core::mem::size_of::<CompactFrame>(), 16);
-        let frame = frame.compact().expand();
+        let frame = frame.compact().expand(PortId(3));
         assert_eq!(frame.data(), b"abc");
         assert_eq!((frame.mark, frame.flags), (0, FrameFlags::empty()));
+        assert_eq!(frame.rx_port, PortId(3));
         pool.free(frame);
         assert_eq!(pool.available(), 1);
     }

@@ -4,6 +4,7 @@
 //! works on it, and sends it; a [`Frame`] has exactly one owner at any moment. [`port::open`] opens the
 //! queues of a port for all workers.
 
+pub mod af_packet;
 #[expect(
     unsafe_code,
     reason = "moves frames out of slots that it does not clear"
@@ -31,6 +32,7 @@ pub mod offload;
 pub mod pool;
 pub mod port;
 pub mod queue;
+mod segment;
 #[expect(unsafe_code, reason = "ppoll")]
 pub mod wait;
 

@@ -203,11 +203,12 @@ impl MemQueue {
     /// pool is empty or the frame is too long for a slot of ours.
     #[cold]
     fn copy_in(
-        theirs: Frame,
+        theirs: CompactFrame,
         give_back: &mut Producer<CompactFrame>,
         stats: &mut QueueStats,
         pool: &mut Pool,
-    ) -> Option<Frame> {
+    ) -> Option<CompactFrame> {
+        let theirs = theirs.expand(PortId(0));
         let mut ours = pool.alloc();
         match &mut ours {
             None => stats.rx_no_frame_pkts += 1,
@@ -223,7 +224,7 @@ impl MemQueue {
         // There is room: see `wire`. (If there were none, the frame would be lost to its pool, which keeps
         // its memory mapped.)
         let _ = give_back.push(theirs.compact());
-        ours
+        ours.map(Frame::compact)
     }
 }
 
@@ -233,25 +234,25 @@ impl Queue for MemQueue {
         let Some(parts) = &mut self.parts else {
             return 0;
         };
-        let before = batch.len();
+        let mut received = 0;
         let mut bytes = 0;
         for compact in parts.rx.pop_batch(batch.room()) {
-            let mut frame = compact.expand();
-            let ours = (frame.slot().as_ptr() as usize).wrapping_sub(self.base) < self.bytes;
-            if !ours {
-                match Self::copy_in(frame, &mut parts.give_back, &mut self.stats, pool) {
-                    Some(copy) => frame = copy,
+            let ours = (compact.slot().as_ptr() as usize).wrapping_sub(self.base) < self.bytes;
+            let compact = if ours {
+                compact
+            } else {
+                match Self::copy_in(compact, &mut parts.give_back, &mut self.stats, pool) {
+                    Some(copy) => copy,
                     None => continue,
                 }
-            }
-            frame.rx_port = self.port;
-            bytes += frame.len() as u64;
-            if let Err(frame) = batch.push(frame) {
-                // Not reached: no more than `room` were popped.
+            };
+            received += 1;
+            bytes += compact.len() as u64;
+            // There is room: no more were popped.
+            if let Err(frame) = batch.push(compact.expand(self.port)) {
                 pool.free(frame);
             }
         }
-        let received = batch.len() - before;
         self.stats.rx_pkts += received as u64;
         self.stats.rx_bytes += bytes;
         received
@@ -263,7 +264,7 @@ impl Queue for MemQueue {
             return 0;
         };
         for frame in parts.come_back.pop_batch(usize::MAX) {
-            pool.free(frame.expand());
+            pool.free(frame.expand(PortId(0)));
         }
         let other = 1 - self.side;
         // Relaxed: a late answer only puts frames where `close` finds them.
@@ -342,7 +343,7 @@ impl Queue for MemQueue {
         let ours = (self.base, self.bytes);
         let mut lost = 0;
         let mut take = |frame: CompactFrame| {
-            let frame = frame.expand();
+            let frame = frame.expand(PortId(0));
             if (frame.slot().as_ptr() as usize).wrapping_sub(ours.0) < ours.1 {
                 pool.free(frame);
                 return;

@@ -27,7 +27,7 @@ use crate::ids::PortId;
 use crate::interface::{Link, MacAddress};
 use crate::pool::Region;
 use crate::queue::Queue;
-use crate::{mem, null};
+use crate::{af_packet, mem, null};
 
 /// A port to open.
 #[derive(Clone, Debug)]
@@ -58,6 +58,8 @@ pub enum DriverSpec {
     Mem(mem::LinkEnd),
     /// An endless source that is also a sink: the driver's cost is nearly nothing.
     Null(null::NullSpec),
+    /// A kernel interface through mapped rings of packet sockets.
+    AfPacket(af_packet::AfPacketSpec),
 }
 
 /// An open port.
@@ -159,5 +161,6 @@ pub fn open(spec: &PortSpec, region: &Arc<Region>, workers: u16) -> Result<OpenP
     match &spec.driver {
         DriverSpec::Mem(end) => mem::open(spec, end, region, workers),
         DriverSpec::Null(null) => null::open(spec, null, region, workers),
+        DriverSpec::AfPacket(settings) => af_packet::open(spec, settings, region, workers),
     }
 }

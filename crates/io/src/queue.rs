@@ -65,6 +65,8 @@ pub struct QueueStats {
     pub tx_bytes: u64,
     /// Frames that the kernel refused after the queue had taken them.
     pub tx_error_pkts: u64,
+    /// Times that the watchdog found the queue not moving although frames waited, and set it going.
+    pub stalls: u64,
     /// System calls made to receive, to send or to kick.
     pub syscalls: u64,
 }

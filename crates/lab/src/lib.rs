@@ -8,6 +8,7 @@ pub mod machine;
 pub mod need;
 mod netlink;
 pub mod netns;
+pub mod peer;
 pub mod rfc2544;
 #[expect(
     unsafe_code,

@@ -22,6 +22,11 @@ pub mod quiescent;
     reason = "rings move values through shared slots; loom models them"
 )]
 pub mod ring;
+#[expect(
+    unsafe_code,
+    reason = "compares 16 signatures with SSE2, beside a scalar twin"
+)]
+pub mod signature;
 pub mod sleep;
 mod sync;
 pub mod wheel;

@@ -1,0 +1,359 @@
+//! The queue over one pair of packet sockets.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use super::socket::{PacketSocket, Ring, RxHeader};
+use crate::batch::Batch;
+use crate::frame::{Frame, FrameFlags};
+use crate::ids::PortId;
+use crate::offload;
+use crate::pool::Pool;
+use crate::queue::{Arm, Capabilities, Queue, QueueStats};
+use crate::segment::{Segmenter, VNET_HEADER_BYTES, VnetHeader, insert_tag};
+
+/// The longest super-frame: 64 KiB of IP, headers below it, and the vnet header.
+const SUPER_FRAME_BYTES: usize = (64 << 10) + 64;
+
+/// Empty polls with a frame waiting behind the one that should come next, after which the queue counts as
+/// stalled and steps over. The kernel fills slots out of order for microseconds only.
+const STALL_POLLS: u32 = 100_000;
+
+/// A queue of an `af_packet` port.
+#[derive(Debug)]
+pub(super) struct PacketQueue {
+    port: PortId,
+    rx_socket: PacketSocket,
+    rx: Option<Ring>,
+    rx_next: usize,
+    tx_socket: PacketSocket,
+    tx: Option<Ring>,
+    tx_next: usize,
+    /// The kernel may not have taken all that is in the transmit ring.
+    unsent: bool,
+    /// A super-frame whose segments did not all fit the last batch.
+    super_frame: SuperFrame,
+    stalled_polls: u32,
+    capabilities: Capabilities,
+    stats: QueueStats,
+}
+
+/// A super-frame that is being cut.
+#[derive(Debug)]
+struct SuperFrame {
+    bytes: Box<[u8]>,
+    len: usize,
+    plan: Option<Segmenter>,
+    next: usize,
+    tag: Option<(u16, u16)>,
+    timestamp_ns: u64,
+}
+
+impl PacketQueue {
+    pub(super) fn new(
+        port: PortId,
+        rx_socket: PacketSocket,
+        rx: Ring,
+        tx_socket: PacketSocket,
+        tx: Ring,
+        capabilities: Capabilities,
+    ) -> Self {
+        Self {
+            port,
+            rx_socket,
+            rx: Some(rx),
+            rx_next: 0,
+            tx_socket,
+            tx: Some(tx),
+            tx_next: 0,
+            unsent: false,
+            super_frame: SuperFrame {
+                bytes: vec![0; SUPER_FRAME_BYTES].into(),
+                len: 0,
+                plan: None,
+                next: 0,
+                tag: None,
+                timestamp_ns: 0,
+            },
+            stalled_polls: 0,
+            capabilities,
+            stats: QueueStats::default(),
+        }
+    }
+
+    /// Appends a finished frame to the batch, which has room.
+    fn deliver(
+        &mut self,
+        mut frame: Frame,
+        tag: Option<(u16, u16)>,
+        timestamp_ns: u64,
+        pool: &mut Pool,
+        batch: &mut Batch,
+    ) {
+        if let Some((tpid, tci)) = tag
+            && !insert_tag(&mut frame, tpid, tci)
+        {
+            self.stats.rx_invalid_pkts += 1;
+            pool.free(frame);
+            return;
+        }
+        frame.rx_port = self.port;
+        frame.timestamp_ns = timestamp_ns;
+        self.stats.rx_pkts += 1;
+        self.stats.rx_bytes += frame.len() as u64;
+        if let Err(frame) = batch.push(frame) {
+            // Not reached: the callers look for room.
+            pool.free(frame);
+        }
+    }
+
+    /// Takes one frame out of its slot.
+    fn take(&mut self, ring: &Ring, header: &RxHeader, pool: &mut Pool, batch: &mut Batch) {
+        let slot = self.rx_next;
+        if header.status & libc::TP_STATUS_LOSING != 0 {
+            self.stats.rx_ring_full_pkts += self.rx_socket.drops();
+            self.stats.syscalls += 1;
+        }
+        if header.len != header.captured {
+            self.take_long(header);
+            return;
+        }
+        let vnet = header
+            .offset
+            .checked_sub(VNET_HEADER_BYTES)
+            .and_then(|at| ring.bytes(slot, at, VNET_HEADER_BYTES))
+            .and_then(VnetHeader::parse);
+        let (Some(vnet), Some(bytes)) = (vnet, ring.bytes(slot, header.offset, header.len)) else {
+            self.stats.rx_invalid_pkts += 1;
+            return;
+        };
+        if vnet.is_super_frame() {
+            self.start_super_frame(bytes, &vnet, header);
+            return;
+        }
+        let Some(mut frame) = pool.alloc() else {
+            self.stats.rx_no_frame_pkts += 1;
+            return;
+        };
+        let mut usable = frame.fill(bytes);
+        if let Some((start, field)) = vnet.partial_checksum() {
+            usable &= offload::complete(frame.data_mut(), start, header.len, field);
+        }
+        if !usable {
+            self.stats.rx_invalid_pkts += 1;
+            pool.free(frame);
+            return;
+        }
+        if vnet.checksum_good() || header.status & libc::TP_STATUS_CSUM_VALID != 0 {
+            frame.flags |= FrameFlags::CHECKSUM_GOOD;
+        }
+        self.deliver(frame, header.tag, header.timestamp_ns, pool, batch);
+    }
+
+    /// Copies a super-frame that fitted its slot and plans its cut.
+    fn start_super_frame(&mut self, bytes: &[u8], vnet: &VnetHeader, header: &RxHeader) {
+        let parked = &mut self.super_frame;
+        let to = parked.bytes.get_mut(..bytes.len());
+        parked.plan = Segmenter::new(bytes, vnet);
+        let (Some(to), Some(_)) = (to, parked.plan) else {
+            parked.plan = None;
+            self.stats.rx_invalid_pkts += 1;
+            return;
+        };
+        to.copy_from_slice(bytes);
+        parked.len = bytes.len();
+        parked.next = 0;
+        parked.tag = header.tag;
+        parked.timestamp_ns = header.timestamp_ns;
+    }
+
+    /// Fetches a frame that did not fit its slot through the socket and plans its cut.
+    fn take_long(&mut self, header: &RxHeader) {
+        if header.status & libc::TP_STATUS_COPY == 0 {
+            // The socket's buffer was full: only the start of the frame is there.
+            self.stats.rx_ring_full_pkts += 1;
+            return;
+        }
+        self.stats.syscalls += 1;
+        let parked = &mut self.super_frame;
+        let received = self.rx_socket.receive(&mut parked.bytes).unwrap_or(0);
+        let plan = parked.bytes.get(..received).and_then(|bytes| {
+            let vnet = VnetHeader::parse(bytes)?;
+            let packet = bytes.get(VNET_HEADER_BYTES..)?;
+            vnet.is_super_frame()
+                .then(|| Segmenter::new(packet, &vnet))
+                .flatten()
+        });
+        let Some(plan) = plan else {
+            self.stats.rx_invalid_pkts += 1;
+            return;
+        };
+        parked.bytes.copy_within(VNET_HEADER_BYTES..received, 0);
+        parked.len = received - VNET_HEADER_BYTES;
+        parked.plan = Some(plan);
+        parked.next = 0;
+        parked.tag = header.tag;
+        parked.timestamp_ns = header.timestamp_ns;
+    }
+
+    /// Delivers segments of the parked super-frame while the batch has room.
+    fn cut(&mut self, pool: &mut Pool, batch: &mut Batch) {
+        let Some(plan) = self.super_frame.plan else {
+            return;
+        };
+        while self.super_frame.next < plan.count() {
+            if batch.is_full() {
+                return;
+            }
+            let n = self.super_frame.next;
+            self.super_frame.next += 1;
+            let Some(mut frame) = pool.alloc() else {
+                self.stats.rx_no_frame_pkts += 1;
+                continue;
+            };
+            let packet = self.super_frame.bytes.get(..self.super_frame.len);
+            if !packet.is_some_and(|packet| plan.write(packet, n, &mut frame)) {
+                self.stats.rx_invalid_pkts += 1;
+                pool.free(frame);
+                continue;
+            }
+            frame.flags |= FrameFlags::CHECKSUM_GOOD;
+            let (tag, timestamp_ns) = (self.super_frame.tag, self.super_frame.timestamp_ns);
+            self.deliver(frame, tag, timestamp_ns, pool, batch);
+        }
+        self.super_frame.plan = None;
+    }
+
+    /// Counts empty polls while the frame after next is there, and steps over a slot that never comes.
+    #[cold]
+    fn watch(&mut self, ring: &Ring) {
+        let after = ring.after(self.rx_next);
+        if ring.status(after) & libc::TP_STATUS_USER == 0 {
+            self.stalled_polls = 0;
+            return;
+        }
+        self.stalled_polls += 1;
+        if self.stalled_polls >= STALL_POLLS {
+            self.stalled_polls = 0;
+            self.stats.stalls += 1;
+            self.rx_next = after;
+        }
+    }
+
+    /// Tells the kernel to send; remembers whether it took everything.
+    fn flush(&mut self) {
+        let Some(ring) = &self.tx else { return };
+        self.stats.syscalls += 1;
+        let result = self.tx_socket.kick();
+        self.unsent = ring.status(ring.before(self.tx_next)) & libc::TP_STATUS_SEND_REQUEST != 0;
+        if let Err(error) = result
+            && error.kind() != io::ErrorKind::WouldBlock
+        {
+            // The kernel gave up one frame: the device's queue is full, or the link is down.
+            self.stats.tx_error_pkts += 1;
+        }
+    }
+
+    /// Copies frames from the front of the batch to free slots; returns how many it consumed.
+    fn enqueue(&mut self, ring: &mut Ring, pool: &mut Pool, batch: &mut Batch) -> usize {
+        const BUSY: u32 = libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_SENDING;
+        let longest = usize::from(self.capabilities.max_frame_bytes);
+        let mut free = 0;
+        let mut slot = self.tx_next;
+        while free < batch.len() && ring.status(slot) & BUSY == 0 {
+            free += 1;
+            slot = ring.after(slot);
+        }
+        for mut frame in batch.drain_front(free) {
+            offload::finish_checksum(&mut frame);
+            let head = VnetHeader::plain(frame.len() as u16);
+            if frame.len() <= longest && ring.send(self.tx_next, &head, frame.data()) {
+                self.tx_next = ring.after(self.tx_next);
+                self.stats.tx_pkts += 1;
+                self.stats.tx_bytes += frame.len() as u64;
+            } else {
+                self.stats.tx_error_pkts += 1;
+            }
+            pool.free(frame);
+        }
+        free
+    }
+}
+
+impl Queue for PacketQueue {
+    fn rx(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let Some(mut ring) = self.rx.take() else {
+            return 0;
+        };
+        let before = batch.len();
+        self.cut(pool, batch);
+        while !batch.is_full() {
+            let Some(header) = ring.received(self.rx_next) else {
+                break;
+            };
+            self.take(&ring, &header, pool, batch);
+            ring.hand_over(self.rx_next, libc::TP_STATUS_KERNEL);
+            self.rx_next = ring.after(self.rx_next);
+            self.cut(pool, batch);
+        }
+        if batch.len() == before {
+            self.watch(&ring);
+        }
+        self.rx = Some(ring);
+        if self.unsent {
+            self.flush();
+        }
+        batch.len() - before
+    }
+
+    fn tx(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let Some(mut ring) = self.tx.take() else {
+            return 0;
+        };
+        let taken = self.enqueue(&mut ring, pool, batch);
+        self.tx = Some(ring);
+        if taken > 0 || self.unsent {
+            self.flush();
+        }
+        taken
+    }
+
+    fn arm(&mut self) -> Arm<'_> {
+        if self.unsent {
+            self.flush();
+        }
+        let waiting = self.super_frame.plan.is_some()
+            || self
+                .rx
+                .as_ref()
+                .is_some_and(|ring| ring.received(self.rx_next).is_some());
+        if waiting || self.unsent {
+            Arm::Ready
+        } else {
+            Arm::Armed(self.rx_socket.as_fd())
+        }
+    }
+
+    /// Does nothing: the descriptor is readable while frames wait, whether or not anybody looks.
+    fn disarm(&mut self) {}
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn stats(&self) -> QueueStats {
+        self.stats
+    }
+
+    fn close(&mut self, _pool: &mut Pool) -> usize {
+        if self.unsent {
+            self.flush();
+        }
+        self.stats.rx_ring_full_pkts += self.rx_socket.drops();
+        // Every frame was copied: the rings hold none of the pool's.
+        self.rx = None;
+        self.tx = None;
+        self.super_frame.plan = None;
+        0
+    }
+}
