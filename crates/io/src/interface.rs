@@ -1,6 +1,7 @@
 //! What the kernel knows about a network interface, and the few settings that drivers change.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -109,6 +110,25 @@ impl Interface {
     }
 }
 
+/// Makes `tun` a queue of the TAP interface `name` (a `%d` in it becomes a number), creating it if there is
+/// none, with vnet headers and the kernel's offloads; returns the name that it got.
+pub(crate) fn attach_tap(tun: &File, name: &str, multi_queue: bool) -> io::Result<String> {
+    const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    let mut request = Request::new(name)?;
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    if multi_queue {
+        flags |= libc::IFF_MULTI_QUEUE;
+    }
+    request.0.ifr_ifru.ifru_flags = flags as libc::c_short;
+    request.call(tun, libc::TUNSETIFF)?;
+    // SAFETY: TUNSETOFFLOAD takes its argument by value.
+    let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOFFLOAD, OFFLOADS) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(request.name())
+}
+
 /// Opens a socket to put interface requests to.
 fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: `socket` takes no pointers.
@@ -147,6 +167,16 @@ impl Request {
             return Err(io::Error::last_os_error());
         }
         Ok(())
+    }
+
+    /// Returns the interface's name as the kernel completed it.
+    fn name(&self) -> String {
+        self.0
+            .ifr_name
+            .iter()
+            .take_while(|c| **c != 0)
+            .map(|c| char::from(*c as u8))
+            .collect()
     }
 
     fn int(&self) -> libc::c_int {

@@ -33,6 +33,7 @@ pub mod pool;
 pub mod port;
 pub mod queue;
 mod segment;
+pub mod tap;
 #[expect(unsafe_code, reason = "ppoll")]
 pub mod wait;
 

@@ -27,7 +27,7 @@ use crate::ids::PortId;
 use crate::interface::{Link, MacAddress};
 use crate::pool::Region;
 use crate::queue::Queue;
-use crate::{af_packet, mem, null};
+use crate::{af_packet, mem, null, tap};
 
 /// A port to open.
 #[derive(Clone, Debug)]
@@ -60,6 +60,8 @@ pub enum DriverSpec {
     Null(null::NullSpec),
     /// A kernel interface through mapped rings of packet sockets.
     AfPacket(af_packet::AfPacketSpec),
+    /// An interface that this process creates.
+    Tap(tap::TapSpec),
 }
 
 /// An open port.
@@ -161,6 +163,7 @@ pub fn open(spec: &PortSpec, region: &Arc<Region>, workers: u16) -> Result<OpenP
     match &spec.driver {
         DriverSpec::Mem(end) => mem::open(spec, end, region, workers),
         DriverSpec::Null(null) => null::open(spec, null, region, workers),
+        DriverSpec::Tap(settings) => tap::open(spec, settings, region, workers),
         DriverSpec::AfPacket(settings) => af_packet::open(spec, settings, region, workers),
     }
 }

@@ -5,8 +5,11 @@
 //! that it can: what arrives at the other end is the uncut segment, with a partial checksum. A forwarder
 //! must cut it, or the next hop drops it.
 
-use crate::frame::Frame;
+use crate::batch::Batch;
+use crate::frame::{Frame, FrameFlags};
 use crate::offload::{be16, ipv6_transport, network, sum};
+use crate::pool::Pool;
+use crate::queue::QueueStats;
 
 /// Bytes of a `struct virtio_net_hdr`, which precedes frames where `PACKET_VNET_HDR` is set.
 pub(crate) const VNET_HEADER_BYTES: usize = 10;
@@ -208,6 +211,105 @@ impl Segmenter {
             *flags &= !0b1000_0000;
         }
         Some(())
+    }
+}
+
+/// The longest super-frame: 64 KiB of IP, the headers below it, and a vnet header.
+pub(crate) const SUPER_FRAME_BYTES: usize = (64 << 10) + 64;
+
+/// A super-frame that is being cut: its segments may take more than one batch.
+#[derive(Debug)]
+pub(crate) struct SuperFrame {
+    bytes: Box<[u8]>,
+    len: usize,
+    plan: Option<Segmenter>,
+    next: usize,
+}
+
+impl SuperFrame {
+    /// Takes the memory for the longest one.
+    pub(crate) fn new() -> Self {
+        Self {
+            bytes: vec![0; SUPER_FRAME_BYTES].into(),
+            len: 0,
+            plan: None,
+            next: 0,
+        }
+    }
+
+    /// Returns the memory, to receive into. What is being cut is forgotten.
+    pub(crate) fn buffer(&mut self) -> &mut [u8] {
+        self.plan = None;
+        &mut self.bytes
+    }
+
+    /// Plans the cut of the `len` bytes from `start` of the buffer; tells whether they can be cut.
+    pub(crate) fn start(&mut self, start: usize, len: usize, vnet: &VnetHeader) -> bool {
+        let plan = self
+            .bytes
+            .get(start..)
+            .and_then(|bytes| bytes.get(..len))
+            .filter(|_| vnet.is_super_frame())
+            .and_then(|packet| Segmenter::new(packet, vnet));
+        if plan.is_some() {
+            self.bytes.copy_within(start..start + len, 0);
+        }
+        self.plan = plan;
+        self.len = len;
+        self.next = 0;
+        plan.is_some()
+    }
+
+    /// Copies `packet` and plans its cut; tells whether it can be cut.
+    pub(crate) fn start_with(&mut self, packet: &[u8], vnet: &VnetHeader) -> bool {
+        let Some(to) = self.bytes.get_mut(..packet.len()) else {
+            return false;
+        };
+        to.copy_from_slice(packet);
+        self.start(0, packet.len(), vnet)
+    }
+
+    /// Tells whether segments are left.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.plan.is_some()
+    }
+
+    /// Forgets what is left.
+    pub(crate) fn clear(&mut self) {
+        self.plan = None;
+    }
+
+    /// Appends segments to the batch while there are any and it has room; `deliver` finishes each. Counts
+    /// those that are lost.
+    pub(crate) fn cut(
+        &mut self,
+        pool: &mut Pool,
+        batch: &mut Batch,
+        stats: &mut QueueStats,
+        mut deliver: impl FnMut(Frame, &mut Pool, &mut Batch, &mut QueueStats),
+    ) {
+        let Some(plan) = self.plan else { return };
+        let packet = self.bytes.get(..self.len).unwrap_or_default();
+        while self.next < plan.count() {
+            if batch.is_full() {
+                return;
+            }
+            let n = self.next;
+            self.next += 1;
+            let Some(mut frame) = pool.alloc() else {
+                stats.rx_no_frame_pkts += 1;
+                continue;
+            };
+            if !plan.write(packet, n, &mut frame) {
+                stats.rx_invalid_pkts += 1;
+                pool.free(frame);
+                continue;
+            }
+            frame.flags |= FrameFlags::CHECKSUM_GOOD;
+            deliver(frame, pool, batch, stats);
+        }
+        self.plan = None;
     }
 }
 

@@ -10,10 +10,7 @@ use crate::ids::PortId;
 use crate::offload;
 use crate::pool::Pool;
 use crate::queue::{Arm, Capabilities, Queue, QueueStats};
-use crate::segment::{Segmenter, VNET_HEADER_BYTES, VnetHeader, insert_tag};
-
-/// The longest super-frame: 64 KiB of IP, headers below it, and the vnet header.
-const SUPER_FRAME_BYTES: usize = (64 << 10) + 64;
+use crate::segment::{SuperFrame, VNET_HEADER_BYTES, VnetHeader, insert_tag};
 
 /// Empty polls with a frame waiting behind the one that should come next, after which the queue counts as
 /// stalled and steps over. The kernel fills slots out of order for microseconds only.
@@ -33,20 +30,12 @@ pub(super) struct PacketQueue {
     unsent: bool,
     /// A super-frame whose segments did not all fit the last batch.
     super_frame: SuperFrame,
+    /// The VLAN tag and the time of the super-frame.
+    super_tag: Option<(u16, u16)>,
+    super_timestamp_ns: u64,
     stalled_polls: u32,
     capabilities: Capabilities,
     stats: QueueStats,
-}
-
-/// A super-frame that is being cut.
-#[derive(Debug)]
-struct SuperFrame {
-    bytes: Box<[u8]>,
-    len: usize,
-    plan: Option<Segmenter>,
-    next: usize,
-    tag: Option<(u16, u16)>,
-    timestamp_ns: u64,
 }
 
 impl PacketQueue {
@@ -67,43 +56,12 @@ impl PacketQueue {
             tx: Some(tx),
             tx_next: 0,
             unsent: false,
-            super_frame: SuperFrame {
-                bytes: vec![0; SUPER_FRAME_BYTES].into(),
-                len: 0,
-                plan: None,
-                next: 0,
-                tag: None,
-                timestamp_ns: 0,
-            },
+            super_frame: SuperFrame::new(),
+            super_tag: None,
+            super_timestamp_ns: 0,
             stalled_polls: 0,
             capabilities,
             stats: QueueStats::default(),
-        }
-    }
-
-    /// Appends a finished frame to the batch, which has room.
-    fn deliver(
-        &mut self,
-        mut frame: Frame,
-        tag: Option<(u16, u16)>,
-        timestamp_ns: u64,
-        pool: &mut Pool,
-        batch: &mut Batch,
-    ) {
-        if let Some((tpid, tci)) = tag
-            && !insert_tag(&mut frame, tpid, tci)
-        {
-            self.stats.rx_invalid_pkts += 1;
-            pool.free(frame);
-            return;
-        }
-        frame.rx_port = self.port;
-        frame.timestamp_ns = timestamp_ns;
-        self.stats.rx_pkts += 1;
-        self.stats.rx_bytes += frame.len() as u64;
-        if let Err(frame) = batch.push(frame) {
-            // Not reached: the callers look for room.
-            pool.free(frame);
         }
     }
 
@@ -128,7 +86,11 @@ impl PacketQueue {
             return;
         };
         if vnet.is_super_frame() {
-            self.start_super_frame(bytes, &vnet, header);
+            self.super_tag = header.tag;
+            self.super_timestamp_ns = header.timestamp_ns;
+            if !self.super_frame.start_with(bytes, &vnet) {
+                self.stats.rx_invalid_pkts += 1;
+            }
             return;
         }
         let Some(mut frame) = pool.alloc() else {
@@ -147,24 +109,8 @@ impl PacketQueue {
         if vnet.checksum_good() || header.status & libc::TP_STATUS_CSUM_VALID != 0 {
             frame.flags |= FrameFlags::CHECKSUM_GOOD;
         }
-        self.deliver(frame, header.tag, header.timestamp_ns, pool, batch);
-    }
-
-    /// Copies a super-frame that fitted its slot and plans its cut.
-    fn start_super_frame(&mut self, bytes: &[u8], vnet: &VnetHeader, header: &RxHeader) {
-        let parked = &mut self.super_frame;
-        let to = parked.bytes.get_mut(..bytes.len());
-        parked.plan = Segmenter::new(bytes, vnet);
-        let (Some(to), Some(_)) = (to, parked.plan) else {
-            parked.plan = None;
-            self.stats.rx_invalid_pkts += 1;
-            return;
-        };
-        to.copy_from_slice(bytes);
-        parked.len = bytes.len();
-        parked.next = 0;
-        parked.tag = header.tag;
-        parked.timestamp_ns = header.timestamp_ns;
+        frame.timestamp_ns = header.timestamp_ns;
+        deliver(self.port, frame, header.tag, pool, batch, &mut self.stats);
     }
 
     /// Fetches a frame that did not fit its slot through the socket and plans its cut.
@@ -175,53 +121,32 @@ impl PacketQueue {
             return;
         }
         self.stats.syscalls += 1;
-        let parked = &mut self.super_frame;
-        let received = self.rx_socket.receive(&mut parked.bytes).unwrap_or(0);
-        let plan = parked.bytes.get(..received).and_then(|bytes| {
-            let vnet = VnetHeader::parse(bytes)?;
-            let packet = bytes.get(VNET_HEADER_BYTES..)?;
-            vnet.is_super_frame()
-                .then(|| Segmenter::new(packet, &vnet))
-                .flatten()
-        });
-        let Some(plan) = plan else {
+        self.super_tag = header.tag;
+        self.super_timestamp_ns = header.timestamp_ns;
+        let buffer = self.super_frame.buffer();
+        let received = self.rx_socket.receive(buffer).unwrap_or(0);
+        let vnet = VnetHeader::parse(buffer);
+        let cuttable = received.checked_sub(VNET_HEADER_BYTES).zip(vnet);
+        if !cuttable
+            .is_some_and(|(len, vnet)| self.super_frame.start(VNET_HEADER_BYTES, len, &vnet))
+        {
             self.stats.rx_invalid_pkts += 1;
-            return;
-        };
-        parked.bytes.copy_within(VNET_HEADER_BYTES..received, 0);
-        parked.len = received - VNET_HEADER_BYTES;
-        parked.plan = Some(plan);
-        parked.next = 0;
-        parked.tag = header.tag;
-        parked.timestamp_ns = header.timestamp_ns;
+        }
     }
 
-    /// Delivers segments of the parked super-frame while the batch has room.
+    /// Delivers segments of the super-frame, if there is one, while the batch has room.
+    #[inline]
     fn cut(&mut self, pool: &mut Pool, batch: &mut Batch) {
-        let Some(plan) = self.super_frame.plan else {
+        if !self.super_frame.is_pending() {
             return;
-        };
-        while self.super_frame.next < plan.count() {
-            if batch.is_full() {
-                return;
-            }
-            let n = self.super_frame.next;
-            self.super_frame.next += 1;
-            let Some(mut frame) = pool.alloc() else {
-                self.stats.rx_no_frame_pkts += 1;
-                continue;
-            };
-            let packet = self.super_frame.bytes.get(..self.super_frame.len);
-            if !packet.is_some_and(|packet| plan.write(packet, n, &mut frame)) {
-                self.stats.rx_invalid_pkts += 1;
-                pool.free(frame);
-                continue;
-            }
-            frame.flags |= FrameFlags::CHECKSUM_GOOD;
-            let (tag, timestamp_ns) = (self.super_frame.tag, self.super_frame.timestamp_ns);
-            self.deliver(frame, tag, timestamp_ns, pool, batch);
         }
-        self.super_frame.plan = None;
+        let (port, tag, timestamp_ns) = (self.port, self.super_tag, self.super_timestamp_ns);
+        let stats = &mut self.stats;
+        self.super_frame
+            .cut(pool, batch, stats, |mut frame, pool, batch, stats| {
+                frame.timestamp_ns = timestamp_ns;
+                deliver(port, frame, tag, pool, batch, stats);
+            });
     }
 
     /// Counts empty polls while the frame after next is there, and steps over a slot that never comes.
@@ -280,6 +205,32 @@ impl PacketQueue {
     }
 }
 
+/// Puts a VLAN tag back and appends the frame to the batch, which has room.
+#[inline]
+fn deliver(
+    port: PortId,
+    mut frame: Frame,
+    tag: Option<(u16, u16)>,
+    pool: &mut Pool,
+    batch: &mut Batch,
+    stats: &mut QueueStats,
+) {
+    if let Some((tpid, tci)) = tag
+        && !insert_tag(&mut frame, tpid, tci)
+    {
+        stats.rx_invalid_pkts += 1;
+        pool.free(frame);
+        return;
+    }
+    frame.rx_port = port;
+    stats.rx_pkts += 1;
+    stats.rx_bytes += frame.len() as u64;
+    if let Err(frame) = batch.push(frame) {
+        // Not reached: the callers look for room.
+        pool.free(frame);
+    }
+}
+
 impl Queue for PacketQueue {
     fn rx(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         let Some(mut ring) = self.rx.take() else {
@@ -322,7 +273,7 @@ impl Queue for PacketQueue {
         if self.unsent {
             self.flush();
         }
-        let waiting = self.super_frame.plan.is_some()
+        let waiting = self.super_frame.is_pending()
             || self
                 .rx
                 .as_ref()
@@ -353,7 +304,7 @@ impl Queue for PacketQueue {
         // Every frame was copied: the rings hold none of the pool's.
         self.rx = None;
         self.tx = None;
-        self.super_frame.plan = None;
+        self.super_frame.clear();
         0
     }
 }

@@ -1,5 +1,7 @@
 //! Network namespaces, and a forwarder between two queues, for the tests that use a kernel.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -188,4 +190,49 @@ impl Drop for Forwarder {
             let _ = thread.join();
         }
     }
+}
+
+/// Runs `body` on a thread inside a namespace.
+pub(crate) fn inside<R: Send>(namespace: &Namespace, body: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                namespace.enter();
+                body()
+            })
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Bytes that tell where they belong.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32)
+        .map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8)
+        .collect()
+}
+
+/// Sends `len` bytes over TCP from one namespace to an address of another and compares every byte.
+pub(crate) fn transfer(client: &Namespace, server: &Namespace, address: &str, len: usize) {
+    let sent = pattern(len);
+    let listener = inside(server, || TcpListener::bind(address).expect("bind"));
+    let received = std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().expect("accept");
+            let limit = Some(Duration::from_secs(30));
+            stream.set_read_timeout(limit).expect("time-out");
+            let mut bytes = Vec::new();
+            stream.read_to_end(&mut bytes).expect("read");
+            bytes
+        });
+        inside(client, || {
+            let address = address.parse().expect("address");
+            let limit = Duration::from_secs(10);
+            let mut stream = TcpStream::connect_timeout(&address, limit).expect("connect");
+            stream.write_all(&sent).expect("write");
+        });
+        server.join().expect("the server thread")
+    });
+    assert_eq!(received.len(), sent.len());
+    assert!(received == sent, "the bytes differ");
 }

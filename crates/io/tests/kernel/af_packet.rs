@@ -1,11 +1,5 @@
 //! The `af_packet` driver between real kernel stacks, over veth pairs in namespaces of their own.
-#![expect(unsafe_code, reason = "enters namespaces and waits on descriptors")]
-
-mod common;
-
-use std::io::{Read, Write};
-
-use common::{Forwarder, Namespace, needs, veth};
+use crate::common::{Forwarder, Namespace, inside, needs, transfer, veth};
 use io::af_packet::AfPacketSpec;
 use io::port::{self, DriverSpec, PortSpec};
 use io::{HugePages, Pool, PortId, Queue};
@@ -51,26 +45,6 @@ fn open(pool: &Pool, id: u16, settings: AfPacketSpec, workers: u16) -> Vec<Box<d
     port.queues
 }
 
-/// Runs `body` on a thread inside a namespace.
-fn inside<R: Send>(namespace: &Namespace, body: impl FnOnce() -> R + Send) -> R {
-    std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                namespace.enter();
-                body()
-            })
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-/// Bytes that tell where they belong.
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u32)
-        .map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8)
-        .collect()
-}
-
 #[test]
 fn ping_and_large_ping_pass() {
     if !needs("ping_and_large_ping_pass", &["ping"]) {
@@ -89,33 +63,6 @@ fn ping_and_large_ping_pass() {
     assert_eq!((left.rx_invalid_pkts, right.rx_invalid_pkts), (0, 0));
 }
 
-/// Sends `len` bytes over TCP from the client to the server and compares every byte.
-fn transfer(line: &Line, len: usize) {
-    let sent = pattern(len);
-    let listener = inside(&line.server, || {
-        std::net::TcpListener::bind("192.0.2.2:5001").unwrap()
-    });
-    let mut received = Vec::new();
-    std::thread::scope(|scope| {
-        let server = scope.spawn(|| {
-            let (mut stream, _) = listener.accept().unwrap();
-            stream
-                .set_read_timeout(Some(std::time::Duration::from_secs(30)))
-                .unwrap();
-            let mut bytes = Vec::new();
-            stream.read_to_end(&mut bytes).unwrap();
-            bytes
-        });
-        inside(&line.client, || {
-            let mut stream = std::net::TcpStream::connect("192.0.2.2:5001").unwrap();
-            stream.write_all(&sent).unwrap();
-        });
-        received = server.join().unwrap();
-    });
-    assert_eq!(received.len(), sent.len());
-    assert!(received == sent, "the bytes differ");
-}
-
 #[test]
 fn tcp_from_a_stack_with_offloads_arrives_byte_exact() {
     if !needs("tcp_from_a_stack_with_offloads_arrives_byte_exact", &[]) {
@@ -124,7 +71,7 @@ fn tcp_from_a_stack_with_offloads_arrives_byte_exact() {
     let line = Line::new();
     let forwarder = line.forward();
     let start = std::time::Instant::now();
-    transfer(&line, 64 << 20);
+    transfer(&line.client, &line.server, "192.0.2.2:5001", 64 << 20);
     let elapsed = start.elapsed();
     let [left, right] = forwarder.stop();
     println!("64 MiB in {elapsed:?}: {left:?} {right:?}");
