@@ -147,9 +147,58 @@ impl Drop for CounterRow {
     }
 }
 
+/// Reads the counters of another process.
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[derive(Clone, Debug)]
+pub struct CountersReader(Counters);
+
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+impl CountersReader {
+    /// Views counters in a segment that may be attached read-only.
+    ///
+    /// # Panics
+    /// If the object has not [`Counters::lines`] lines.
+    pub fn new(
+        lines: crate::segment::ReadOnly<CounterLine>,
+        workers: usize,
+        counters: usize,
+    ) -> Self {
+        Self(Counters::with_memory(
+            lines.into_memory(),
+            workers,
+            counters,
+        ))
+    }
+
+    /// Reads one counter of one worker; zero outside.
+    pub fn get(&self, worker: usize, counter: usize) -> u64 {
+        self.0.get(worker, counter)
+    }
+
+    /// Sums one counter over the workers (wrapping).
+    pub fn sum(&self, counter: usize) -> u64 {
+        self.0.sum(counter)
+    }
+}
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_mapping_reads_the_sums() {
+        use crate::segment::{Access, Segment};
+        use std::os::fd::AsRawFd;
+        let owner = Segment::memfd("counters", 1 << 16, 1).unwrap();
+        let lines = owner.reserve("counters", Counters::lines(2, 3)).unwrap();
+        let counters = Counters::with_memory(lines, 2, 3);
+        counters.row(0).unwrap().add(2, 4);
+        counters.row(1).unwrap().add(2, 5);
+        let path = format!("/proc/self/fd/{}", owner.file().unwrap().as_raw_fd());
+        let other = Segment::attach(path.as_ref(), 1, Access::ReadOnly).unwrap();
+        let reader = CountersReader::new(other.view("counters").unwrap(), 2, 3);
+        assert_eq!((reader.sum(2), reader.get(1, 2), reader.sum(7)), (9, 5, 0));
+    }
 
     #[test]
     fn rows_add_up_and_are_claimed_once() {

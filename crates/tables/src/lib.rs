@@ -22,6 +22,9 @@ pub mod quiescent;
     reason = "rings move values through shared slots; loom models them"
 )]
 pub mod ring;
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[expect(unsafe_code, reason = "words of mapped files; memfd, statfs and locks")]
+pub mod segment;
 #[expect(
     unsafe_code,
     reason = "compares 16 signatures with SSE2, beside a scalar twin"

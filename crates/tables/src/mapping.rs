@@ -1,7 +1,8 @@
-//! Memory mappings: anonymous ones with huge pages. Linux only.
+//! Memory mappings: anonymous ones with huge pages, and mapped files. Linux only.
 
 use core::ptr::NonNull;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -48,6 +49,28 @@ impl Mapping {
             start,
             len,
             huge: advised == 0,
+        })
+    }
+
+    /// Maps the first `len` bytes of a file, shared. `huge` tells that the file lies in hugetlbfs.
+    pub(crate) fn file(
+        file: BorrowedFd<'_>,
+        len: usize,
+        writable: bool,
+        huge: bool,
+    ) -> io::Result<Self> {
+        let protection = if writable {
+            libc::PROT_READ | libc::PROT_WRITE
+        } else {
+            libc::PROT_READ
+        };
+        let base = map(len, protection, libc::MAP_SHARED, file.as_raw_fd())?;
+        Ok(Self {
+            base,
+            base_len: len,
+            start: base,
+            len,
+            huge,
         })
     }
 

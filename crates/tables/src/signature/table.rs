@@ -591,7 +591,7 @@ impl<K: SessionKey, F: SignatureFunction> SignatureTable<K, F> {
                 other.primary == home.primary && other.filter_bit() == home.filter_bit()
             })
         };
-        let mut conflicts = self.conflicts.chain(home.root);
+        let conflicts = self.conflicts.chain(home.root);
         (0..1 << self.spread).any(|upper| {
             let tag = home.filter_bit() as u32 | (upper * LANES as u32);
             let second = self.second(Home { tag, ..home });
