@@ -71,6 +71,7 @@ drop_reasons! {
     TransportChecksum, "transport_checksum", Warning, "The transport checksum is wrong", "RFC 1122 4.1.3.4";
     ReassemblyUnsupported, "reassembly_unsupported", Warning, "A fragment is addressed to the node, which does not reassemble", "RFC 1122 3.3.2";
     NeighbourDiscovery, "neighbour_discovery", Warning, "A neighbour discovery message fails its checks", "RFC 4861 7.1";
+    TcpOptions, "tcp_options", Warning, "A TCP option has an impossible length", "RFC 9293 3.1";
     NotForUs, "not_for_us", Info, "The frame is addressed to another station", "IEEE 802.3 3.2";
     EtherTypeUnknown, "ethertype_unknown", Info, "No protocol here handles the EtherType", "IEEE 802.3 3.2.6";
     ProtocolUnknown, "protocol_unknown", Info, "No protocol here handles the IP protocol number", "RFC 1122 3.2.2.1";

@@ -8,15 +8,14 @@
 
 use crate::bytes::{be16, chunk};
 use crate::numbers::{ether_type, ip_protocol};
-use crate::{DropReason, Layout, LayoutFlags, arp, checksum, ethernet, ipv4, ipv6, vlan};
+use crate::{
+    DropReason, Layout, LayoutFlags, arp, checksum, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp, udp,
+    vlan,
+};
 
 /// The most IPv6 extension headers that one packet may carry; a longer chain is dropped, as it costs
 /// the receiver time and no sender has a use for it (RFC 8504 5.3 allows the limit).
 pub const EXTENSION_HEADERS_MAX: usize = 8;
-
-const ICMP_HEADER_BYTES: usize = 8;
-const UDP_HEADER_BYTES: usize = 8;
-const TCP_HEADER_BYTES: usize = 20;
 
 /// Validates the Ethernet header and the VLAN tags only: all that a bridge asks for.
 ///
@@ -249,17 +248,17 @@ fn parse_transport(frame: &[u8], mut layout: Layout) -> Result<Layout, DropReaso
         ip_protocol::TCP => tcp_header_bytes(segment)?,
         ip_protocol::ICMP if layout.flags.contains(LayoutFlags::IPV4) => {
             let &[kind, ..] = icmp_header(segment)?;
-            if matches!(kind, 3 | 4 | 5 | 11 | 12) {
+            if icmpv4::is_error(kind) {
                 layout.flags |= LayoutFlags::ICMP_ERROR;
             }
-            ICMP_HEADER_BYTES
+            icmpv4::HEADER_BYTES
         }
         ip_protocol::ICMPV6 if layout.flags.contains(LayoutFlags::IPV6) => {
             let &[kind, ..] = icmp_header(segment)?;
-            if kind < 128 {
+            if icmpv6::is_error(kind) {
                 layout.flags |= LayoutFlags::ICMP_ERROR;
             }
-            ICMP_HEADER_BYTES
+            icmpv4::HEADER_BYTES
         }
         _ => return Ok(layout),
     };
@@ -270,33 +269,33 @@ fn parse_transport(frame: &[u8], mut layout: Layout) -> Result<Layout, DropReaso
 
 /// Every ICMP and ICMPv6 message has at least eight bytes (RFC 792; RFC 4443 and all its users).
 #[inline]
-fn icmp_header(segment: &[u8]) -> Result<&[u8; ICMP_HEADER_BYTES], DropReason> {
+fn icmp_header(segment: &[u8]) -> Result<&[u8; icmpv4::HEADER_BYTES], DropReason> {
     segment.first_chunk().ok_or(DropReason::TransportTruncated)
 }
 
 #[inline]
 fn udp_header_bytes(segment: &[u8], flags: LayoutFlags) -> Result<usize, DropReason> {
-    let Some(header) = segment.first_chunk::<UDP_HEADER_BYTES>() else {
+    let Some(header) = segment.first_chunk::<{ udp::HEADER_BYTES }>() else {
         return Err(DropReason::TransportTruncated);
     };
-    let length = usize::from(be16!(header, 4));
+    let length = usize::from(be16!(header, udp::LENGTH));
     // A shorter length is legal: what follows are UDP options (RFC 9868). A first fragment holds
     // less than the length says.
-    if length < UDP_HEADER_BYTES
+    if length < udp::HEADER_BYTES
         || (length > segment.len() && !flags.contains(LayoutFlags::FRAGMENT))
     {
         return Err(DropReason::TransportLength);
     }
-    Ok(UDP_HEADER_BYTES)
+    Ok(udp::HEADER_BYTES)
 }
 
 #[inline]
 fn tcp_header_bytes(segment: &[u8]) -> Result<usize, DropReason> {
-    let Some(header) = segment.first_chunk::<TCP_HEADER_BYTES>() else {
+    let Some(header) = segment.first_chunk::<{ tcp::HEADER_BYTES }>() else {
         return Err(DropReason::TransportTruncated);
     };
-    let header_bytes = usize::from(header[12] >> 4) * 4;
-    if header_bytes < TCP_HEADER_BYTES {
+    let header_bytes = usize::from(header[tcp::OFFSET_FLAGS] >> 4) * 4;
+    if header_bytes < tcp::HEADER_BYTES {
         return Err(DropReason::TransportLength);
     }
     if header_bytes > segment.len() {
