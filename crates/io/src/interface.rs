@@ -130,7 +130,7 @@ pub(crate) fn attach_tap(tun: &File, name: &str, multi_queue: bool) -> io::Resul
 }
 
 /// Opens a socket to put interface requests to.
-fn control_socket() -> io::Result<OwnedFd> {
+pub(crate) fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: `socket` takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {

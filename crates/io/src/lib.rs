@@ -5,15 +5,19 @@
 //! queues of a port for all workers.
 
 pub mod af_packet;
+pub mod af_xdp;
 #[expect(
     unsafe_code,
     reason = "moves frames out of slots that it does not clear"
 )]
 pub mod batch;
+pub mod bpf;
 #[expect(unsafe_code, reason = "asks the kernel about the calling thread")]
 pub mod cpu;
 #[expect(unsafe_code, reason = "makes an eventfd")]
 pub mod doorbell;
+#[expect(unsafe_code, reason = "puts ethtool requests to the kernel")]
+pub mod ethtool;
 #[expect(
     unsafe_code,
     reason = "frames are raw memory that one owner at a time reads and writes"

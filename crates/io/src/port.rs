@@ -27,7 +27,7 @@ use crate::ids::PortId;
 use crate::interface::{Link, MacAddress};
 use crate::pool::Region;
 use crate::queue::Queue;
-use crate::{af_packet, mem, null, tap};
+use crate::{af_packet, af_xdp, mem, null, tap};
 
 /// A port to open.
 #[derive(Clone, Debug)]
@@ -56,6 +56,10 @@ impl PortSpec {
 pub enum DriverSpec {
     /// One end of a link inside this process.
     Mem(mem::LinkEnd),
+    /// AF_XDP on a kernel interface.
+    AfXdp(af_xdp::AfXdpSpec),
+    /// AF_XDP on a kernel interface, or AF_PACKET where it is refused; [`OpenPort::refused`] says why.
+    Auto(af_xdp::AfXdpSpec),
     /// An endless source that is also a sink: the driver's cost is nearly nothing.
     Null(null::NullSpec),
     /// A kernel interface through mapped rings of packet sockets.
@@ -162,8 +166,35 @@ pub fn open(spec: &PortSpec, region: &Arc<Region>, workers: u16) -> Result<OpenP
     let workers = workers.max(1);
     match &spec.driver {
         DriverSpec::Mem(end) => mem::open(spec, end, region, workers),
+        DriverSpec::AfXdp(xdp) => af_xdp::open(spec, xdp, region, workers),
         DriverSpec::Null(null) => null::open(spec, null, region, workers),
         DriverSpec::Tap(settings) => tap::open(spec, settings, region, workers),
-        DriverSpec::AfPacket(settings) => af_packet::open(spec, settings, region, workers),
+        DriverSpec::AfPacket(settings) => {
+            af_packet::open(spec, settings, region, workers, Vec::new())
+        }
+        DriverSpec::Auto(xdp) => open_auto(spec, xdp, region, workers),
     }
+}
+
+/// Opens a port by AF_XDP, or by AF_PACKET where that is refused. AF_PACKET cannot leave packets to the
+/// kernel, so that a filter makes the refusal an error.
+fn open_auto(
+    spec: &PortSpec,
+    xdp: &af_xdp::AfXdpSpec,
+    region: &Arc<Region>,
+    workers: u16,
+) -> Result<OpenPort, OpenError> {
+    let refused = match af_xdp::open(spec, xdp, region, workers) {
+        Err(error @ (OpenError::Unusable { .. } | OpenError::NotPermitted { .. }))
+            if xdp.filter == af_xdp::Filter::Everything =>
+        {
+            vec![format!("af_xdp: {error}")]
+        }
+        result => return result,
+    };
+    let settings = af_packet::AfPacketSpec {
+        promiscuous: xdp.promiscuous,
+        ..af_packet::AfPacketSpec::new(&xdp.interface)
+    };
+    af_packet::open(spec, &settings, region, workers, refused)
 }

@@ -73,12 +73,14 @@ const ETHERNET_BYTES: u32 = 22;
 /// Bytes that the kernel may hold in frames that did not fit their slots, a queue.
 const SUPER_FRAME_BYTES: libc::c_int = 8 << 20;
 
-/// Opens an interface: a queue for each worker, with the kernel hashing flows to them.
+/// Opens an interface: a queue for each worker, with the kernel hashing flows to them. `refused` says what
+/// was tried before.
 pub(crate) fn open(
     spec: &PortSpec,
     settings: &AfPacketSpec,
     region: &Arc<Region>,
     workers: u16,
+    refused: Vec<String>,
 ) -> Result<OpenPort, OpenError> {
     let interface = Interface::get(&settings.interface).map_err(|source| {
         if source.raw_os_error() == Some(libc::ENODEV) {
@@ -105,7 +107,10 @@ pub(crate) fn open(
     };
     let receivers = opener.receivers(workers)?;
     let mut queues: Vec<Box<dyn Queue>> = Vec::with_capacity(receivers.len());
-    let capabilities = opener.capabilities(workers);
+    let capabilities = Capabilities {
+        refused,
+        ..opener.capabilities(workers)
+    };
     for receiver in receivers {
         queues.push(Box::new(opener.queue(receiver, capabilities.clone())?));
     }
@@ -120,7 +125,7 @@ pub(crate) fn open(
         interface: Some(interface.name.clone()),
         driver: "af_packet",
         mode: capabilities.mode,
-        refused: Vec::new(),
+        refused: capabilities.refused,
     })
 }
 

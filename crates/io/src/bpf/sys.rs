@@ -1,0 +1,510 @@
+//! The `bpf(2)` system call: maps, programs, links, test runs. No libbpf, no ELF, no BTF.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use super::asm::Insn;
+
+/// Commands of `enum bpf_cmd`.
+mod cmd {
+    pub(super) const MAP_CREATE: i32 = 0;
+    pub(super) const MAP_LOOKUP_ELEM: i32 = 1;
+    pub(super) const MAP_UPDATE_ELEM: i32 = 2;
+    pub(super) const MAP_DELETE_ELEM: i32 = 3;
+    pub(super) const PROG_LOAD: i32 = 5;
+    pub(super) const PROG_TEST_RUN: i32 = 10;
+    pub(super) const PROG_GET_FD_BY_ID: i32 = 13;
+    pub(super) const OBJ_GET_INFO_BY_FD: i32 = 15;
+    pub(super) const LINK_CREATE: i32 = 28;
+    pub(super) const LINK_GET_FD_BY_ID: i32 = 30;
+    pub(super) const LINK_GET_NEXT_ID: i32 = 31;
+}
+
+/// `BPF_PROG_TYPE_XDP`
+const PROG_TYPE_XDP: u32 = 6;
+/// `BPF_XDP`, the attach type.
+const ATTACH_XDP: u32 = 37;
+/// `BPF_LINK_TYPE_XDP`
+const LINK_TYPE_XDP: u32 = 6;
+/// `BPF_F_TEST_XDP_LIVE_FRAMES`
+const TEST_LIVE_FRAMES: u32 = 1 << 1;
+/// Room for the verifier's log, bytes.
+const LOG_BYTES: usize = 256 << 10;
+
+/// Why the kernel did not do what a BPF call asked.
+#[derive(Debug, thiserror::Error)]
+pub enum BpfError {
+    /// A call failed.
+    #[error("bpf {command}: {source}{}", remedy(.source))]
+    Call {
+        /// What was asked.
+        command: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The verifier refused a program; its log says why.
+    #[error("the kernel's verifier refused program {name}: {source}{}\n{log}", remedy(.source))]
+    Verifier {
+        /// The program's name.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+        /// What the verifier wrote.
+        log: String,
+    },
+    /// The program could not be assembled.
+    #[error("cannot assemble program {name}: {source}")]
+    Assemble {
+        /// The program's name.
+        name: &'static str,
+        /// What is wrong with it.
+        source: super::asm::AsmError,
+    },
+}
+
+impl BpfError {
+    /// Returns the kernel's error number, if the kernel was asked.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Call { source, .. } | Self::Verifier { source, .. } => source.raw_os_error(),
+            Self::Assemble { .. } => None,
+        }
+    }
+}
+
+/// Says what to do about the answers that have one usual cause.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => " (needs root, or CAP_BPF and CAP_NET_ADMIN)",
+        Some(libc::ENOSYS) => " (this kernel has no bpf(2); it needs CONFIG_BPF_SYSCALL)",
+        _ => "",
+    }
+}
+
+/// Calls `bpf(2)` with an attribute block of the kernel's layout.
+fn bpf<T>(command: i32, name: &'static str, attribute: &mut T) -> Result<i64, BpfError> {
+    // SAFETY: every attribute type of this module is `repr(C)` after `union bpf_attr`, fully
+    // initialised, and its pointers refer to memory that outlives the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            core::ptr::from_mut(attribute),
+            core::mem::size_of::<T>(),
+        )
+    };
+    if result < 0 {
+        return Err(BpfError::Call {
+            command: name,
+            source: io::Error::last_os_error(),
+        });
+    }
+    Ok(result)
+}
+
+/// Takes ownership of a descriptor that `bpf(2)` returned.
+fn owned(result: i64) -> OwnedFd {
+    // SAFETY: the kernel returned a new descriptor (always close-on-exec) that nobody else owns.
+    unsafe { OwnedFd::from_raw_fd(result as RawFd) }
+}
+
+/// The name as the kernel takes it: 15 bytes of letters, digits, `_` and `.`.
+fn object_name(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (to, from) in bytes[..15].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    bytes
+}
+
+/// The maps that the node's programs use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// Values by index.
+    Array = 2,
+    /// AF_XDP sockets by receive queue.
+    XskMap = 17,
+}
+
+/// A map: what a program and user space share. Keys are 32-bit indices.
+#[derive(Debug)]
+pub struct Map {
+    fd: OwnedFd,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    map_name: [u8; 16],
+}
+
+#[repr(C)]
+struct MapElement {
+    map_fd: u32,
+    _pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+impl Map {
+    /// Creates a map of `entries` values of `value_bytes`.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn create(
+        kind: MapKind,
+        name: &str,
+        value_bytes: u32,
+        entries: u32,
+    ) -> Result<Self, BpfError> {
+        let mut attribute = MapCreate {
+            map_type: kind as u32,
+            key_size: 4,
+            value_size: value_bytes,
+            max_entries: entries,
+            map_name: object_name(name),
+            ..MapCreate::default()
+        };
+        let fd = owned(bpf(cmd::MAP_CREATE, "map create", &mut attribute)?);
+        Ok(Self { fd })
+    }
+
+    fn element(&self, key: &u32, value: *const u8) -> MapElement {
+        MapElement {
+            map_fd: self.fd.as_raw_fd() as u32,
+            _pad: 0,
+            key: core::ptr::from_ref(key) as u64,
+            value: value as u64,
+            flags: 0,
+        }
+    }
+
+    /// Stores a 32-bit value (a counter, or the descriptor of a socket).
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn set_u32(&self, key: u32, value: u32) -> Result<(), BpfError> {
+        let mut attribute = self.element(&key, core::ptr::from_ref(&value).cast());
+        bpf(cmd::MAP_UPDATE_ELEM, "map update", &mut attribute).map(drop)
+    }
+
+    /// Reads a 64-bit value of an array map whose values are 64 bits.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn get_u64(&self, key: u32) -> Result<u64, BpfError> {
+        let mut value = 0u64;
+        let mut attribute = self.element(&key, core::ptr::from_mut(&mut value).cast());
+        bpf(cmd::MAP_LOOKUP_ELEM, "map lookup", &mut attribute)?;
+        Ok(value)
+    }
+
+    /// Removes an entry; an array map has none to remove and refuses.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn remove(&self, key: u32) -> Result<(), BpfError> {
+        let mut attribute = self.element(&key, core::ptr::null());
+        bpf(cmd::MAP_DELETE_ELEM, "map delete", &mut attribute).map(drop)
+    }
+
+    /// Returns the descriptor's number, for [`super::asm::Asm::load_map`].
+    pub fn raw_fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// A loaded XDP program.
+#[derive(Debug)]
+pub struct Program {
+    fd: OwnedFd,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    prog_fd: u32,
+    retval: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    _pad: u32,
+}
+
+/// `struct xdp_md`
+#[repr(C)]
+#[derive(Default)]
+struct XdpMd {
+    data: u32,
+    data_end: u32,
+    data_meta: u32,
+    ingress_ifindex: u32,
+    rx_queue_index: u32,
+    egress_ifindex: u32,
+}
+
+impl Program {
+    /// Loads an XDP program. If the verifier refuses it, it runs once more with the log on.
+    ///
+    /// # Errors
+    /// The verifier's log, or the kernel's answer.
+    pub fn load_xdp(name: &str, insns: &[Insn]) -> Result<Self, BpfError> {
+        match Self::try_load(name, insns, &mut []) {
+            Ok(program) => Ok(program),
+            Err(error) if matches!(error.errno(), Some(libc::EPERM | libc::ENOSYS)) => Err(error),
+            Err(_) => {
+                let mut log = vec![0; LOG_BYTES];
+                Self::try_load(name, insns, &mut log).map_err(|error| match error {
+                    BpfError::Call { source, .. } => BpfError::Verifier {
+                        name: name.to_owned(),
+                        source,
+                        log: text(&log),
+                    },
+                    other => other,
+                })
+            }
+        }
+    }
+
+    fn try_load(name: &str, insns: &[Insn], log: &mut [u8]) -> Result<Self, BpfError> {
+        let mut attribute = ProgLoad {
+            prog_type: PROG_TYPE_XDP,
+            insn_cnt: insns.len() as u32,
+            insns: insns.as_ptr() as u64,
+            license: c"Dual MIT/GPL".as_ptr() as u64,
+            log_level: u32::from(!log.is_empty()),
+            log_size: log.len() as u32,
+            log_buf: if log.is_empty() {
+                0
+            } else {
+                log.as_mut_ptr() as u64
+            },
+            prog_name: object_name(name),
+            expected_attach_type: ATTACH_XDP,
+            ..ProgLoad::default()
+        };
+        let fd = owned(bpf(cmd::PROG_LOAD, "program load", &mut attribute)?);
+        Ok(Self { fd })
+    }
+
+    /// Runs the program once on a packet, without any device, and returns its verdict (the value of
+    /// [`super::asm::XdpAction`]).
+    ///
+    /// # Errors
+    /// The kernel's answer; it wants at least 14 bytes.
+    pub fn run_once(&self, packet: &[u8]) -> Result<u32, BpfError> {
+        let mut attribute = TestRun {
+            prog_fd: self.fd.as_raw_fd() as u32,
+            data_size_in: packet.len() as u32,
+            data_in: packet.as_ptr() as u64,
+            repeat: 1,
+            ..TestRun::default()
+        };
+        bpf(cmd::PROG_TEST_RUN, "program test run", &mut attribute)?;
+        Ok(attribute.retval)
+    }
+
+    /// Makes `repeat` copies of a packet and runs the program on each as if it had been received,
+    /// following its redirects: the fastest source of packets that the kernel has. Runs on the
+    /// calling thread's CPU; costs tens of milliseconds a call besides the packets.
+    ///
+    /// # Errors
+    /// The kernel's answer; `EINTR` if a signal came.
+    pub fn run_live(
+        &self,
+        packet: &[u8],
+        ingress_ifindex: u32,
+        repeat: u32,
+        batch: u32,
+    ) -> Result<(), BpfError> {
+        let mut context = XdpMd {
+            data_end: packet.len() as u32,
+            ingress_ifindex,
+            ..XdpMd::default()
+        };
+        let mut attribute = TestRun {
+            prog_fd: self.fd.as_raw_fd() as u32,
+            data_size_in: packet.len() as u32,
+            data_in: packet.as_ptr() as u64,
+            repeat,
+            ctx_size_in: core::mem::size_of::<XdpMd>() as u32,
+            ctx_in: core::ptr::from_mut(&mut context) as u64,
+            flags: TEST_LIVE_FRAMES,
+            batch_size: batch,
+            ..TestRun::default()
+        };
+        bpf(cmd::PROG_TEST_RUN, "program live run", &mut attribute).map(drop)
+    }
+
+    /// Attaches the program to an interface as a BPF link: it is detached when the returned value is
+    /// dropped or the process ends, however it ends.
+    ///
+    /// # Errors
+    /// The kernel's answer: `EBUSY` or `EEXIST` if there is a program already, `EOPNOTSUPP` if the
+    /// driver has no native XDP, `ERANGE` if the MTU is too large for it.
+    pub fn attach_xdp(&self, ifindex: u32, mode: AttachMode) -> Result<Link, BpfError> {
+        let mut attribute = LinkCreate {
+            prog_fd: self.fd.as_raw_fd() as u32,
+            target_ifindex: ifindex,
+            attach_type: ATTACH_XDP,
+            flags: mode as u32,
+        };
+        let fd = owned(bpf(cmd::LINK_CREATE, "link create", &mut attribute)?);
+        Ok(Link { _fd: fd })
+    }
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Where in the kernel an XDP program runs (`XDP_FLAGS_*_MODE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachMode {
+    /// After the kernel has made an skb; works with every driver.
+    Generic = 1 << 1,
+    /// In the driver, before any skb.
+    Native = 1 << 2,
+}
+
+#[repr(C)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_ifindex: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+/// An attachment; dropping it detaches the program.
+#[derive(Debug)]
+pub struct Link {
+    _fd: OwnedFd,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct GetId {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
+#[repr(C)]
+struct GetInfo {
+    bpf_fd: u32,
+    info_len: u32,
+    info: u64,
+}
+
+/// Reads the start of an object's information block.
+fn info<const N: usize>(fd: &OwnedFd) -> Result<[u8; N], BpfError> {
+    let mut block = [0u8; N];
+    let mut attribute = GetInfo {
+        bpf_fd: fd.as_raw_fd() as u32,
+        info_len: N as u32,
+        info: block.as_mut_ptr() as u64,
+    };
+    bpf(cmd::OBJ_GET_INFO_BY_FD, "object info", &mut attribute)?;
+    Ok(block)
+}
+
+fn u32_at(block: &[u8], offset: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&block[offset..offset + 4]);
+    u32::from_ne_bytes(bytes)
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// Returns the name of a loaded program (`struct bpf_prog_info`: `name` at byte 64).
+///
+/// # Errors
+/// The kernel's answer: `ENOENT` if there is no such program.
+pub fn program_name(id: u32) -> Result<String, BpfError> {
+    let mut attribute = GetId {
+        id,
+        ..GetId::default()
+    };
+    let fd = owned(bpf(
+        cmd::PROG_GET_FD_BY_ID,
+        "program by id",
+        &mut attribute,
+    )?);
+    let block = info::<80>(&fd)?;
+    Ok(text(&block[64..80]))
+}
+
+/// Tells whether the program on an interface is held there by a BPF link (`struct bpf_link_info`:
+/// `type` at 0, `prog_id` at 8, `xdp.ifindex` at 16), and not by netlink.
+///
+/// # Errors
+/// The kernel's answer.
+pub fn is_link_attached(ifindex: u32, program_id: u32) -> Result<bool, BpfError> {
+    let mut id = 0;
+    loop {
+        let mut next = GetId {
+            id,
+            ..GetId::default()
+        };
+        match bpf(cmd::LINK_GET_NEXT_ID, "next link", &mut next) {
+            Ok(_) => id = next.next_id,
+            Err(error) if error.errno() == Some(libc::ENOENT) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let mut attribute = GetId {
+            id,
+            ..GetId::default()
+        };
+        // A link may go between the two calls.
+        let Ok(fd) = bpf(cmd::LINK_GET_FD_BY_ID, "link by id", &mut attribute) else {
+            continue;
+        };
+        let block = info::<64>(&owned(fd))?;
+        let is_it = u32_at(&block, 0) == LINK_TYPE_XDP
+            && u32_at(&block, 8) == program_id
+            && u32_at(&block, 16) == ifindex;
+        if is_it {
+            return Ok(true);
+        }
+    }
+}
