@@ -227,7 +227,7 @@ impl Opening<'_> {
     ) -> Result<Vec<XdpQueue>, String> {
         let zero_copy = kind == BindKind::ZeroCopy;
         let mut queues = Vec::new();
-        let mut notes = Vec::new();
+        let mut note = None;
         for queue in 0..self.queues {
             let socket = self
                 .umem
@@ -238,7 +238,7 @@ impl Opening<'_> {
                 busy_poll = socket.napi_id() != 0
                     && socket.prefer_busy_poll(self.spec.busy_poll_us).is_ok();
                 if !busy_poll {
-                    notes.push(refusal::busy_poll(queue));
+                    note.get_or_insert_with(|| refusal::busy_poll(queue));
                 }
             }
             let parts = Parts {
@@ -261,7 +261,7 @@ impl Opening<'_> {
                 .insert(queue, &socket)
                 .map_err(|error| format!("queue {queue}: {error}"))?;
         }
-        self.refused.append(&mut notes);
+        self.refused.extend(note);
         for queue in &mut queues {
             queue.set_refused(&self.refused);
         }

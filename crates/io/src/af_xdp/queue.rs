@@ -194,15 +194,23 @@ impl XdpQueue {
         rings.completion.release();
     }
 
-    /// Posts free frames for receiving: as many as the ring takes, but never more than half of what the
-    /// pool has, so that one port does not starve the others.
+    /// Posts free frames for receiving: as many as the ring takes, but no more than a quarter of the
+    /// pool, and leaving an eighth of it free, so that one port starves neither the others nor what the
+    /// node sends itself. A port that has none posted gets some of what there is.
     #[inline]
     fn post(&mut self, pool: &mut Pool) {
         let Some(rings) = &mut self.rings else {
             return;
         };
-        let missing = self.ring_entries - self.posted.min(self.ring_entries);
-        let wanted = missing.min(pool.available().div_ceil(2) as u32);
+        let target = (pool.capacity() / 4).clamp(1, self.ring_entries as usize);
+        let missing = target.saturating_sub(self.posted as usize);
+        let available = pool.available();
+        let spare = if self.posted == 0 {
+            available.div_ceil(2)
+        } else {
+            available.saturating_sub(pool.capacity() / 8)
+        };
+        let wanted = missing.min(spare) as u32;
         if wanted == 0 {
             return;
         }
