@@ -19,6 +19,7 @@
 
 #[expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
 pub mod allocations;
+pub mod memory;
 mod report;
 mod sampling;
 

@@ -48,7 +48,11 @@ impl Machine {
             .unwrap_or(0.0);
         Self {
             cpu: field("model name"),
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            // Not `available_parallelism`, which a pinned thread sees as one.
+            cpus: cpuinfo
+                .lines()
+                .filter(|line| line.starts_with("processor"))
+                .count(),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             governor: match governor.trim() {
                 "" => "none".to_owned(),

@@ -1,0 +1,131 @@
+//! Measures our in-memory forward against DPDK's testpmd between two net_null devices, in turns on the same
+//! core: `cargo run --release -p tidegate-bench --bin dpdk_null`.
+//!
+//! testpmd gets huge pages: where none are free, this program reserves 128 of 2 MiB and gives them back.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bench::memory::{Forwarder, measure_mpps, null_forward};
+use bench::{Options, Report, Table, median, rounds};
+use lab::machine::pin_to_cpu;
+use lab::peer::testpmd::{Testpmd, TestpmdError, TestpmdOptions};
+use serde_json::json;
+
+const FRAMES: u32 = 4096;
+const BURST: usize = 32;
+const PAGES_FILE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+const PAGES: u64 = 128;
+
+/// Huge pages reserved for the run.
+struct HugePagesReserved {
+    before: u64,
+}
+
+impl HugePagesReserved {
+    fn reserve() -> Self {
+        let read = || -> u64 {
+            let text = std::fs::read_to_string(PAGES_FILE).unwrap_or_default();
+            text.trim().parse().unwrap_or(0)
+        };
+        let before = read();
+        if before < PAGES {
+            // Refused without root: testpmd then runs on normal pages, and the note says so.
+            let _ = std::fs::write(PAGES_FILE, PAGES.to_string());
+        }
+        Self { before }
+    }
+}
+
+impl Drop for HugePagesReserved {
+    fn drop(&mut self) {
+        let _ = std::fs::write(PAGES_FILE, self.before.to_string());
+    }
+}
+
+/// Measures testpmd once; millions of frames a second on both ports together.
+fn testpmd_mpps(cpus: [usize; 2], copy: bool) -> Result<f64, TestpmdError> {
+    let vdev = |index: u8| format!("net_null{index},size=60,copy={}", u8::from(copy));
+    let mut testpmd = Testpmd::start(
+        None,
+        &TestpmdOptions {
+            vdevs: [vdev(0), vdev(1)],
+            forward_cpu: cpus[1],
+            main_cpu: cpus[0],
+            mbufs: FRAMES,
+            extra: vec![format!("--burst={BURST}"), "--mbcache=128".into()],
+        },
+    )?;
+    testpmd.wait_until_forwarding()?;
+    Ok(median(&testpmd.rates_pps(1)?) / 1e6)
+}
+
+fn main() -> ExitCode {
+    let options = Options::from_command_line();
+    let pages = HugePagesReserved::reserve();
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let forward_cpu = cpus - 1;
+    if let Err(error) = pin_to_cpu(forward_cpu) {
+        eprintln!("dpdk_null: cannot run on CPU {forward_cpu}: {error}");
+        return ExitCode::FAILURE;
+    }
+    let (samples, failed) = {
+        let mut ours: Vec<Box<dyn Forwarder>> = [false, true]
+            .map(|copy| Box::new(null_forward(FRAMES, BURST, copy, false)) as _)
+            .into();
+        for forwarder in &mut ours {
+            measure_mpps(forwarder.as_mut(), Duration::from_millis(20)); // warms up
+        }
+        let [io, copy] = ours.as_mut_slice() else {
+            unreachable!("two forwarders were made")
+        };
+        let failure = std::cell::RefCell::new(None);
+        let theirs = |copy: bool| {
+            let failure = &failure;
+            move || {
+                testpmd_mpps([0, forward_cpu], copy).unwrap_or_else(|error| {
+                    *failure.borrow_mut() = Some(error);
+                    f64::NAN
+                })
+            }
+        };
+        let window = options.window();
+        let samples = rounds(
+            options.rounds,
+            &mut [
+                &mut || measure_mpps(io.as_mut(), window),
+                &mut theirs(false),
+                &mut || measure_mpps(copy.as_mut(), window),
+                &mut theirs(true),
+            ],
+        );
+        (samples, failure.into_inner())
+    };
+    drop(pages);
+    if let Some(error) = failed {
+        eprintln!("dpdk_null: {error}");
+        return ExitCode::FAILURE;
+    }
+    let mut report = Report::new("dpdk_null");
+    let mut table = Table::new(
+        "In-memory forward against DPDK, one core, 4,096 frames of 60 B, bursts of 32",
+        &["", "ours, Mpps", "testpmd over net_null, Mpps", "ratio"],
+    );
+    for (what, ours, theirs, ratio) in [
+        ("frames untouched (io)", 0, 1, "ratio_to_testpmd"),
+        ("each frame copied", 2, 3, "copy_ratio_to_testpmd"),
+    ] {
+        let (ours, theirs) = (median(&samples[ours]), median(&samples[theirs]));
+        report.figure(ratio, ours / theirs);
+        let cells = vec![
+            json!(what),
+            json!(ours),
+            json!(theirs),
+            json!(ours / theirs),
+        ];
+        table.rows.push(cells);
+    }
+    report.table(table);
+    report.print(&options);
+    ExitCode::SUCCESS
+}
