@@ -3,6 +3,7 @@
 //! Everything here runs against real kernel devices, in network namespaces that vanish with the
 //! process ([`netns`]).
 
+pub mod dut;
 pub mod links;
 pub mod machine;
 pub mod need;
@@ -10,6 +11,7 @@ mod netlink;
 pub mod netns;
 pub mod peer;
 pub mod rfc2544;
+pub mod rig;
 #[expect(
     unsafe_code,
     reason = "system calls that libc offers only as foreign functions"
@@ -18,8 +20,9 @@ mod sys;
 pub mod topology;
 pub mod traffic;
 
+pub use io::ethtool::Offload;
 pub use links::{Link, LinkCounters, Links, VethEnd};
-pub use netns::{Namespace, NetnsError, Offload};
+pub use netns::{Namespace, NetnsError};
 pub use topology::{Line, LineOptions, Side};
 
 #[cfg(doctest)]

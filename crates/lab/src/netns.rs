@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::Command;
 use std::thread;
 
+use io::ethtool::{Ethtool, Offload};
+
 use crate::links::{self, Links};
 use crate::sys;
 
@@ -45,34 +47,6 @@ fn remedy(source: &std::io::Error) -> &'static str {
 pub struct Namespace {
     label: String,
     fd: OwnedFd,
-}
-
-/// What a device need not do for itself: the offloads that a packet driver wants off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offload {
-    /// Checksums of sent packets are left to the device.
-    TxChecksum,
-    /// Checksums of received packets are trusted.
-    RxChecksum,
-    /// TCP segmentation by the device.
-    Tso,
-    /// Segmentation in software as late as possible.
-    Gso,
-    /// Merging of received packets (on a veth device also: its own NAPI instead of the sender's).
-    Gro,
-}
-
-impl Offload {
-    /// Returns the ethtool command that sets the offload (linux/ethtool.h).
-    const fn set_command(self) -> u32 {
-        match self {
-            Self::RxChecksum => 0x15,
-            Self::TxChecksum => 0x17,
-            Self::Tso => 0x1f,
-            Self::Gso => 0x24,
-            Self::Gro => 0x2c,
-        }
-    }
 }
 
 impl Namespace {
@@ -183,7 +157,7 @@ impl Namespace {
     /// # Errors
     /// No such device, or it does not let the offload be changed.
     pub fn set_offload(&self, device: &str, offload: Offload, on: bool) -> Result<(), NetnsError> {
-        self.run(|| sys::ethtool_set(device, offload.set_command(), u32::from(on)))?
+        self.run(|| Ethtool::open(device)?.set_offload(offload, on))?
             .map_err(|source| NetnsError::new("change an offload of", device, source))
     }
 
@@ -193,10 +167,8 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::set_offload`].
     pub fn disable_send_offloads(&self, device: &str) -> Result<(), NetnsError> {
-        for offload in [Offload::Tso, Offload::Gso, Offload::TxChecksum] {
-            self.set_offload(device, offload, false)?;
-        }
-        Ok(())
+        self.run(|| Ethtool::open(device)?.disable_offloads())?
+            .map_err(|source| NetnsError::new("turn off the offloads of", device, source))
     }
 
     /// Lets a device receive in kernel threads of its own (threaded NAPI) rather than in the sender's
@@ -208,7 +180,7 @@ impl Namespace {
     /// No such device, or a kernel without threaded NAPI (before 5.12) or without a way to tell the
     /// threads (before 6.8).
     pub fn receive_on_cpu(&self, device: &str, cpu: usize) -> Result<Vec<i32>, NetnsError> {
-        self.set_offload(device, Offload::Gro, true)?;
+        self.set_offload(device, Offload::GenericReceive, true)?;
         let index = self.links()?.get(device)?.index;
         let threads = self
             .run(|| {

@@ -189,41 +189,6 @@ pub(crate) fn receive(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// `struct ifreq` as far as ethtool needs it.
-#[repr(C)]
-struct EthtoolRequest {
-    name: [u8; libc::IFNAMSIZ],
-    data: *mut [u32; 2],
-    padding: [u8; 16],
-}
-
-/// Runs an ethtool command with one value (`struct ethtool_value`) on a device of the calling thread's
-/// network namespace.
-pub(crate) fn ethtool_set(device: &str, command: u32, value: u32) -> io::Result<()> {
-    let mut request = EthtoolRequest {
-        name: [0; libc::IFNAMSIZ],
-        data: core::ptr::null_mut(),
-        padding: [0; 16],
-    };
-    if device.len() >= libc::IFNAMSIZ {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    for (to, from) in request.name.iter_mut().zip(device.bytes()) {
-        *to = from;
-    }
-    let mut argument = [command, value];
-    request.data = &raw mut argument;
-    // SAFETY: `socket` takes no pointers.
-    let fd =
-        check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: `fd` was just opened and nobody else owns it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: `request` is a whole `ifreq` (40 bytes), its name ends in a zero byte, and its data
-    // points to a live `ethtool_value`.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })
-        .map(drop)
-}
-
 /// Pins a thread of any process to one CPU.
 pub(crate) fn pin_thread(tid: i32, cpu: usize) -> io::Result<()> {
     // SAFETY: `cpu_set_t` is a bit array, for which all zeroes is the empty set.
@@ -235,6 +200,13 @@ pub(crate) fn pin_thread(tid: i32, cpu: usize) -> io::Result<()> {
     unsafe { libc::CPU_SET(cpu, &mut set) };
     // SAFETY: the pointer and the size are those of `set`.
     check(unsafe { libc::sched_setaffinity(tid, size_of::<libc::cpu_set_t>(), &set) }).map(drop)
+}
+
+/// Asks a process to end in order (`SIGTERM`).
+pub(crate) fn terminate(pid: u32) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: `kill` takes no pointers.
+    check(unsafe { libc::kill(pid, libc::SIGTERM) }).map(drop)
 }
 
 /// Tells whether the caller is root (of its user namespace).

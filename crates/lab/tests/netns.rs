@@ -99,7 +99,9 @@ fn receiving_moves_to_a_thread_of_the_receivers() {
     assert_eq!(threads.len(), 1);
     let name = std::fs::read_to_string(format!("/proc/{}/comm", threads[0])).unwrap();
     assert!(name.starts_with("napi/tgn"), "{name}");
-    line.node.set_offload(device, Offload::Gro, false).unwrap();
+    line.node
+        .set_offload(device, Offload::GenericReceive, false)
+        .unwrap();
 }
 
 #[test]
