@@ -12,10 +12,12 @@ mod packet;
 pub mod plan;
 pub mod prefix;
 pub mod rate;
+pub mod runtime;
 pub mod topology;
 
 pub use forwarding::{Forwarding, PortFacts};
 pub use plan::{Plan, PlanError, Problem};
+pub use runtime::{Capture, Dataplane, ReloadError, StartError};
 
 /// Replaces a node's snapshot by a published one, if it is of the right type; tells whether it was.
 fn adopt(forwarding: &mut Arc<Forwarding>, snapshot: &graph::node::Snapshot) -> bool {

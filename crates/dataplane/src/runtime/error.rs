@@ -1,0 +1,80 @@
+//! Why a node does not start, or keeps its old configuration.
+
+use crate::plan::PlanError;
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration makes no sense.
+    #[error("the configuration is not usable: {0}")]
+    Plan(#[from] PlanError),
+    /// There is no memory for frames.
+    #[error("no memory for frames")]
+    Memory(#[from] io::RegionError),
+    /// A port cannot be opened.
+    #[error(transparent)]
+    Port(#[from] io::port::OpenError),
+    /// The configuration asks for more bridges than a graph has room for.
+    #[error("the packet graph cannot be built")]
+    Graph(#[from] graph::GraphError),
+    /// A driver that needs the program's help.
+    #[error(
+        "port {port}: the driver `mem` is for programs that link the node, not for configuration files"
+    )]
+    MemDriver {
+        /// The port's name.
+        port: String,
+    },
+    /// The kernel gave no thread, or no descriptor to wake it.
+    #[error("cannot start worker {worker}")]
+    Worker {
+        /// The worker's number.
+        worker: u16,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+}
+
+impl StartError {
+    /// Tells whether the kernel refused for want of a privilege.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Port(io::port::OpenError::NotPermitted { .. }))
+    }
+
+    /// Returns what to do about it, where there is one thing.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Plan(error) => error.problems.first().map(|p| p.remedy.clone()),
+            Self::Memory(_) => {
+                Some("write smaller `frames_per_worker` or `frame_bytes` under `[node]`".into())
+            }
+            Self::Port(_) => None, // the error says it itself
+            Self::Graph(_) => Some("join some of the bridges".into()),
+            Self::MemDriver { .. } => Some("write `driver = \"auto\"`".into()),
+            Self::Worker { .. } => {
+                Some("raise the limits of threads and open files (`ulimit -u`, `ulimit -n`)".into())
+            }
+        }
+    }
+}
+
+/// Why a new configuration was not put in force.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// It makes no sense.
+    #[error("the configuration is not usable: {0}")]
+    Plan(#[from] PlanError),
+    /// The node has stopped.
+    #[error("the node has stopped")]
+    Stopped,
+}
+
+impl ReloadError {
+    /// Returns what to do about it, where there is one thing.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Plan(error) => error.problems.first().map(|p| p.remedy.clone()),
+            Self::Stopped => None,
+        }
+    }
+}
