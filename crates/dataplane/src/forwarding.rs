@@ -32,6 +32,8 @@ pub struct Port {
     pub role: PortRole,
     /// The interface that its frames belong to.
     pub interface: InterfaceId,
+    /// The MAC address of that interface: the port's, or its bridge's.
+    pub host_mac: MacAddr,
 }
 
 /// An interface as the nodes see it.
@@ -81,6 +83,19 @@ pub enum Route {
     },
 }
 
+impl Route {
+    /// Chooses one of `count` next hops from `first` on by the flow's hash, so that a flow keeps its
+    /// path; returns its index.
+    #[inline]
+    pub fn choose(first: u32, count: u32, flow_hash: impl FnOnce() -> u32) -> u32 {
+        if count == 1 {
+            return first;
+        }
+        // Scales the hash to the count; both factors are 32 bits wide.
+        first + ((u64::from(flow_hash()) * u64::from(count)) >> 32) as u32
+    }
+}
+
 /// Where a packet goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextHop {
@@ -122,6 +137,8 @@ pub struct Forwarding {
     bridges: Vec<Bridge>,
     fib4: Fib4,
     fib6: Fib6,
+    /// What each of `routes` does: all that the data path reads.
+    actions: Vec<Route>,
     routes: Vec<RouteEntry>,
     next_hops: Vec<NextHop>,
 }
@@ -129,8 +146,12 @@ pub struct Forwarding {
 impl Forwarding {
     /// Builds the snapshot; `facts` has one entry a port of the plan, in order.
     pub fn new(plan: &Plan, facts: &[PortFacts], generation: u64) -> Self {
-        let ports = ports(plan, facts);
+        let mut ports = ports(plan, facts);
         let interfaces = interfaces(plan, &ports);
+        for port in &mut ports {
+            let interface: Option<&Interface> = interfaces.get(port.interface.index());
+            port.host_mac = interface.map_or(port.mac, |interface| interface.mac);
+        }
         let bridges = plan
             .bridges
             .iter()
@@ -151,6 +172,7 @@ impl Forwarding {
             bridges,
             fib4,
             fib6,
+            actions: routes.iter().map(|entry| entry.route).collect(),
             routes,
             next_hops,
         }
@@ -199,26 +221,20 @@ impl Forwarding {
     #[inline]
     pub fn route4(&self, destination: &[u8; 4]) -> Option<Route> {
         let index = self.fib4.lookup(destination)?;
-        self.routes.get(index as usize).map(|entry| entry.route)
+        self.actions.get(index as usize).copied()
     }
 
     /// Finds the route of an IPv6 destination that is not link-local.
     #[inline]
     pub fn route6(&self, destination: &[u8; 16]) -> Option<Route> {
         let index = self.fib6.lookup(destination)?;
-        self.routes.get(index as usize).map(|entry| entry.route)
+        self.actions.get(index as usize).copied()
     }
 
-    /// Chooses one of a route's next hops by the flow's hash, so that a flow keeps its path.
+    /// Returns a next hop by its index.
     #[inline]
-    pub fn next_hop(&self, first: u32, count: u32, flow_hash: u32) -> Option<&NextHop> {
-        let pick = if count == 1 {
-            0
-        } else {
-            // Scales the hash to the count; both factors are 32 bits wide.
-            ((u64::from(flow_hash) * u64::from(count)) >> 32) as u32
-        };
-        self.next_hops.get((first + pick) as usize)
+    pub fn next_hop(&self, index: u32) -> Option<&NextHop> {
+        self.next_hops.get(index as usize)
     }
 
     /// Tells whether the IPv4 address is one of the node's own.
@@ -294,6 +310,7 @@ fn ports(plan: &Plan, facts: &[PortFacts]) -> Vec<Port> {
             mtu: port.mtu.map_or(facts.mtu, |mtu| mtu.min(facts.mtu)),
             role: port.role,
             interface: plan.interface_of(PortId(i as u16)).unwrap_or_default(),
+            host_mac: MacAddr::ZERO,
         })
         .collect()
 }

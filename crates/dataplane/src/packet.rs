@@ -28,6 +28,12 @@ pub(crate) fn be16(data: &[u8], at: usize) -> u16 {
     bytes::<2>(data, at).map_or(0, |b| u16::from_be_bytes(*b))
 }
 
+/// Returns the 32-bit big-endian number at a fixed place of a header.
+#[inline]
+pub(crate) const fn be32<const N: usize>(header: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+}
+
 /// Writes a 16-bit big-endian number, if there is room.
 #[inline]
 pub(crate) fn put_be16(data: &mut [u8], at: usize, value: u16) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use graph::{Context, EdgeId, Node, Outlets, Snapshot};
-use io::{Batch, Frame};
-use wire::{DropReason, LayoutFlags};
+use io::{Batch, Frame, PortId};
+use wire::{DropReason, Layout, LayoutFlags, MacAddr};
 
 use super::verdict::{Verdict, judge};
 use crate::forwarding::Forwarding;
@@ -27,32 +27,42 @@ impl EthInput {
     }
 
     #[inline]
-    fn sort(&self, frame: &mut Frame) -> Verdict {
+    fn sort(&self, frame: &mut Frame, host: &mut Option<(PortId, MacAddr)>) -> Verdict {
         let layout = match wire::parse(frame.data()) {
             Ok(layout) => layout,
             Err(reason) => return Verdict::Drop(reason),
         };
         frame.layout = layout;
-        let Some(port) = self.forwarding.ports().get(frame.rx_port.index()) else {
-            return Verdict::Drop(DropReason::PortDown);
+        let own = match *host {
+            Some((port, mac)) if port == frame.rx_port => mac,
+            _ => match self.forwarding.ports().get(frame.rx_port.index()) {
+                Some(port) => {
+                    *host = Some((frame.rx_port, port.host_mac));
+                    port.host_mac
+                }
+                None => return Verdict::Drop(DropReason::PortDown),
+            },
         };
-        if !layout.flags.contains(LayoutFlags::L2_GROUP) {
-            let own = match self.forwarding.interface(port.interface) {
-                Some(interface) => interface.mac,
-                None => port.mac,
-            };
-            if frame.data().first_chunk() != Some(&own.0) {
-                return Verdict::Drop(DropReason::NotForUs);
-            }
+        let for_us = frame.data().first_chunk() == Some(&own.0);
+        if for_us && layout.vlan_tags == 0 && layout.flags.contains(LayoutFlags::IPV4) {
+            return Verdict::Edge(IP4);
+        }
+        Self::sort_slowly(&layout, for_us)
+    }
+
+    /// What is not plain IPv4 to the node's own MAC address.
+    fn sort_slowly(layout: &Layout, for_us: bool) -> Verdict {
+        if !for_us && !layout.flags.contains(LayoutFlags::L2_GROUP) {
+            return Verdict::Drop(DropReason::NotForUs);
         }
         // A priority tag (VLAN 0) names no VLAN (IEEE 802.1Q 6.9); the node's interfaces are on none.
         if layout.vlan_tags != 0 && (layout.outer_tci & 0xfff != 0 || layout.vlan_tags > 1) {
             return Verdict::Drop(DropReason::VlanUnknown);
         }
-        if layout.flags.contains(LayoutFlags::IPV4) {
-            Verdict::Edge(IP4)
-        } else if layout.flags.contains(LayoutFlags::IPV6) {
+        if layout.flags.contains(LayoutFlags::IPV6) {
             Verdict::Edge(IP6)
+        } else if layout.flags.contains(LayoutFlags::IPV4) {
+            Verdict::Edge(IP4)
         } else if layout.flags.contains(LayoutFlags::ARP) {
             Verdict::Edge(ARP)
         } else {
@@ -71,7 +81,9 @@ impl Node for EthInput {
     }
 
     fn process(&mut self, _cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets) {
-        judge(batch, out, |frame| self.sort(frame));
+        // A batch mostly comes from one port: its MAC address is looked up once.
+        let mut host = None;
+        judge(batch, out, |frame| self.sort(frame, &mut host));
     }
 
     fn reload(&mut self, _cx: &mut Context<'_>, snapshot: &Snapshot, _out: &mut Outlets) {

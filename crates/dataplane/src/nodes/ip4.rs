@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use graph::{Context, EdgeId, Node, Outlets, Snapshot};
 use io::{Batch, Frame};
-use wire::{DropReason, Instant, LayoutFlags};
+use wire::{DropReason, Instant, Layout, LayoutFlags};
 
+use super::adjacency::{Adjacencies, Adjacency, Ways};
 use super::cause::Cause;
 use super::verdict::{Verdict, judge};
-use crate::forwarding::{Forwarding, NextHop, Route};
+use crate::forwarding::{Forwarding, Route};
 use crate::neighbour::table::{Key, Table};
 use crate::packet::{self, IPV4_BYTES};
-use crate::plan::{InterfaceId, Link};
+use crate::plan::InterfaceId;
 
 const TX: EdgeId = EdgeId(0);
 const BRIDGE: EdgeId = EdgeId(1);
@@ -25,6 +26,11 @@ const FORWARD_EDGES: &[&str] = &["tx", "bridge", "resolve", "error", "fragment",
 const OUTPUT_EDGES: &[&str] = &["tx", "bridge", "resolve", "error", "fragment"];
 
 const ETHER_TYPE: u16 = 0x0800;
+const WAYS: Ways = Ways {
+    tx: Verdict::Edge(TX),
+    bridge: Verdict::Edge(BRIDGE),
+    resolve: Verdict::Edge(RESOLVE),
+};
 
 /// Routes IPv4 packets that were received.
 #[derive(Debug)]
@@ -39,69 +45,96 @@ pub struct Ip4Output(Router);
 struct Router {
     forwarding: Arc<Forwarding>,
     neighbours: Arc<Table>,
+    adjacencies: Adjacencies,
+}
+
+impl Router {
+    fn new(forwarding: Arc<Forwarding>, neighbours: Arc<Table>) -> Self {
+        Self {
+            forwarding,
+            neighbours,
+            adjacencies: Adjacencies::new(),
+        }
+    }
+
+    /// Returns the way by one of a route's next hops.
+    #[inline]
+    fn adjacency(
+        &mut self,
+        frame: &Frame,
+        (first, count): (u32, u32),
+        destination: u32,
+        now: Instant,
+    ) -> Option<Adjacency> {
+        let index = Route::choose(first, count, || packet::flow_hash(frame));
+        self.adjacencies
+            .get4(&self.forwarding, &self.neighbours, index, destination, now)
+    }
 }
 
 impl Ip4Forward {
     /// Makes the node.
     pub fn new(forwarding: Arc<Forwarding>, neighbours: Arc<Table>) -> Self {
-        Self(Router {
-            forwarding,
-            neighbours,
-        })
+        Self(Router::new(forwarding, neighbours))
     }
 
     #[inline]
-    fn forward(&self, frame: &mut Frame, now: Instant) -> Verdict {
+    fn forward(&mut self, frame: &mut Frame, now: Instant) -> Verdict {
         let layout = frame.layout;
-        let Some(header) =
-            packet::bytes::<IPV4_BYTES>(frame.data(), usize::from(layout.network)).copied()
+        let Some(header) = packet::bytes::<IPV4_BYTES>(frame.data(), usize::from(layout.network))
         else {
             return Verdict::Drop(DropReason::Ipv4Truncated);
         };
-        let [.., s0, s1, _, _, d0, d1, d2, d3] = header;
-        // RFC 1812 5.3.7. The first test lets no ordinary source through to the second.
-        if (s0.wrapping_sub(1) >= 223 || s0 == 127) && is_no_source(&header) {
-            return Verdict::Drop(DropReason::Ipv4Source);
+        let source = packet::be32(header, 12);
+        let destination = packet::be32(header, 16);
+        let ttl = header[8];
+        if is_odd(source) && is_no_source(source) {
+            return Verdict::Drop(DropReason::Ipv4Source); // RFC 1812 5.3.7
         }
         if layout.flags.contains(LayoutFlags::OPTIONS) && has_source_route(frame) {
             return Verdict::Drop(DropReason::Ipv4Options);
         }
-        if (d0.wrapping_sub(1) >= 223 || d0 == 127)
-            && let Some(verdict) = beyond_unicast(frame, d0)
+        if is_odd(destination)
+            && let Some(verdict) = beyond_unicast(&layout, destination)
         {
             return verdict;
         }
-        let destination = [d0, d1, d2, d3];
-        let (first, count) = match self.0.forwarding.route4(&destination) {
+        let hops = match self.0.forwarding.route4(&destination.to_be_bytes()) {
             Some(Route::Forward { first, count }) => (first, count),
-            Some(Route::Local) => return Verdict::Edge(LOCAL),
             other => return self.not_forwarded(frame, other),
         };
         // RFC 1812 5.3.4: what came as a link-layer broadcast goes no further. RFC 3927 7: nor does what
         // has a link-local address.
-        let link_local =
-            u16::from_be_bytes([s0, s1]) == 0xa9fe || u16::from_be_bytes([d0, d1]) == 0xa9fe;
+        let link_local = source >> 16 == LINK_LOCAL || destination >> 16 == LINK_LOCAL;
         if layout.flags.contains(LayoutFlags::L2_GROUP) || link_local {
             return Verdict::Drop(DropReason::LinkLocalForward);
         }
-        if header[8] <= 1 {
+        if ttl <= 1 {
             frame.mark = Cause::TtlExceeded.mark(0);
             return Verdict::Edge(ERROR);
         }
-        let hash = if count > 1 {
-            packet::flow_hash(frame)
-        } else {
-            0
+        let Some(adjacency) = self.0.adjacency(frame, hops, destination, now) else {
+            return Verdict::Drop(DropReason::PortDown);
         };
-        let Some(hop) = self.0.forwarding.next_hop(first, count, hash) else {
-            return Verdict::Drop(DropReason::NoRoute);
-        };
-        self.0.send(frame, hop, destination, true, now)
+        let too_long = layout.end - layout.network > adjacency.mtu;
+        if too_long && layout.flags.contains(LayoutFlags::DONT_FRAGMENT) {
+            frame.mark = Cause::TooBig.mark(adjacency.mtu);
+            return Verdict::Edge(ERROR);
+        }
+        if let Some(header) = packet::bytes_mut(frame.data_mut(), layout.network.into()) {
+            packet::decrement_ttl(header);
+        }
+        if too_long {
+            frame.mark = u32::from(adjacency.mtu);
+            return Verdict::Edge(FRAGMENT);
+        }
+        adjacency.send(frame, ETHER_TYPE, &WAYS)
     }
 
     #[cold]
     fn not_forwarded(&self, frame: &mut Frame, route: Option<Route>) -> Verdict {
         match route {
+            Some(Route::Local) => Verdict::Edge(LOCAL),
             Some(Route::Blackhole) => Verdict::Drop(DropReason::RouteBlackhole),
             // A broadcast to the link that it came from is for the node too; a directed broadcast to
             // another link is not forwarded (RFC 2644).
@@ -122,101 +155,61 @@ impl Ip4Forward {
 impl Ip4Output {
     /// Makes the node.
     pub fn new(forwarding: Arc<Forwarding>, neighbours: Arc<Table>) -> Self {
-        Self(Router {
-            forwarding,
-            neighbours,
-        })
+        Self(Router::new(forwarding, neighbours))
     }
 
-    fn output(&self, frame: &mut Frame, now: Instant) -> Verdict {
-        let network = usize::from(frame.layout.network);
+    fn output(&mut self, frame: &mut Frame, now: Instant) -> Verdict {
+        let layout = frame.layout;
+        let network = usize::from(layout.network);
         let Some(&destination) = packet::bytes::<4>(frame.data(), network + 16) else {
             return Verdict::Drop(DropReason::Ipv4Truncated);
         };
-        match self.0.forwarding.route4(&destination) {
-            Some(Route::Forward { first, count }) => {
-                let hash = if count > 1 {
-                    packet::flow_hash(frame)
-                } else {
-                    0
-                };
-                match self.0.forwarding.next_hop(first, count, hash) {
-                    Some(hop) => self.0.send(frame, hop, destination, false, now),
-                    None => Verdict::Drop(DropReason::NoRoute),
-                }
-            }
-            Some(Route::Blackhole) => Verdict::Drop(DropReason::RouteBlackhole),
+        let hops = match self.0.forwarding.route4(&destination) {
+            Some(Route::Forward { first, count }) => (first, count),
+            Some(Route::Blackhole) => return Verdict::Drop(DropReason::RouteBlackhole),
             // The node does not talk to itself, nor does it broadcast.
-            _ => Verdict::Drop(DropReason::NoRoute),
+            _ => return Verdict::Drop(DropReason::NoRoute),
+        };
+        let destination = u32::from_be_bytes(destination);
+        let Some(adjacency) = self.0.adjacency(frame, hops, destination, now) else {
+            return Verdict::Drop(DropReason::PortDown);
+        };
+        if layout.end - layout.network > adjacency.mtu {
+            // An error that is too long for its way back is nothing to tell anyone about.
+            if layout.flags.contains(LayoutFlags::DONT_FRAGMENT) {
+                return Verdict::Drop(DropReason::FragmentationNeeded);
+            }
+            frame.mark = u32::from(adjacency.mtu);
+            return Verdict::Edge(FRAGMENT);
         }
+        adjacency.send(frame, ETHER_TYPE, &WAYS)
     }
 }
 
-impl Router {
-    /// Sends a packet to its next hop: MTU, TTL (of a forwarded one), MAC addresses.
-    #[inline]
-    fn send(
-        &self,
-        frame: &mut Frame,
-        hop: &NextHop,
-        destination: [u8; 4],
-        forwarded: bool,
-        now: Instant,
-    ) -> Verdict {
-        let Some(interface) = self.forwarding.interface(hop.interface) else {
-            return Verdict::Drop(DropReason::PortDown);
-        };
-        let layout = frame.layout;
-        let too_long = layout.end - layout.network > interface.mtu;
-        if too_long && layout.flags.contains(LayoutFlags::DONT_FRAGMENT) {
-            frame.mark = Cause::TooBig.mark(interface.mtu);
-            return Verdict::Edge(ERROR);
-        }
-        if forwarded
-            && let Some(header) = packet::bytes_mut(frame.data_mut(), layout.network.into())
-        {
-            packet::decrement_ttl(header);
-        }
-        if too_long {
-            frame.mark = u32::from(interface.mtu);
-            return Verdict::Edge(FRAGMENT);
-        }
-        let key = match hop.gateway {
-            Some(gateway) => Key::new(hop.interface, gateway),
-            None => Key::v4(hop.interface, destination),
-        };
-        let Some(mac) = self.neighbours.mac_of(&key, now) else {
-            frame.mark = u32::from(hop.interface.0);
-            return Verdict::Edge(RESOLVE);
-        };
-        packet::set_ethernet(frame, mac, interface.mac, ETHER_TYPE);
-        match interface.link {
-            Link::Port(port) => {
-                frame.tx_port = port;
-                Verdict::Edge(TX)
-            }
-            Link::Bridge(bridge) => {
-                frame.mark = u32::from(bridge.0);
-                Verdict::Edge(BRIDGE)
-            }
-        }
-    }
+/// The first half of a link-local address (RFC 3927).
+const LINK_LOCAL: u32 = 0xa9fe;
+
+/// Tells whether an address is in network 0 or 127 or beyond the unicast classes: few are, so that the
+/// data path asks no further.
+#[inline]
+const fn is_odd(address: u32) -> bool {
+    let first = (address >> 24) as u8;
+    first.wrapping_sub(1) >= 223 || first == 127
 }
 
 /// Tells whether no host may send from the packet's source.
 #[cold]
-fn is_no_source(header: &[u8; IPV4_BYTES]) -> bool {
-    let source = Ipv4Addr::new(header[12], header[13], header[14], header[15]);
-    source.is_unspecified() || wire::address::is_martian_source_ipv4(source)
+fn is_no_source(source: u32) -> bool {
+    source == 0 || wire::address::is_martian_source_ipv4(Ipv4Addr::from_bits(source))
 }
 
 /// Judges destinations that are not plain unicast: groups and the limited broadcast are for the node,
 /// networks 0 and 127 for nobody, class E is forwarded as unicast (as Linux does).
 #[cold]
-fn beyond_unicast(frame: &Frame, first_octet: u8) -> Option<Verdict> {
-    if frame.layout.flags.contains(LayoutFlags::L3_GROUP) {
+fn beyond_unicast(layout: &Layout, destination: u32) -> Option<Verdict> {
+    if layout.flags.contains(LayoutFlags::L3_GROUP) {
         Some(Verdict::Edge(LOCAL))
-    } else if first_octet >= 240 {
+    } else if destination >> 28 == 0xf {
         None
     } else {
         Some(Verdict::Drop(DropReason::LinkLocalForward))
@@ -258,13 +251,9 @@ pub(crate) fn next_hop_key(
     let Some(Route::Forward { first, count }) = forwarding.route4(destination) else {
         return None;
     };
-    let hash = if count > 1 {
-        packet::flow_hash(frame)
-    } else {
-        0
-    };
+    let index = Route::choose(first, count, || packet::flow_hash(frame));
     let hop = forwarding
-        .next_hop(first, count, hash)
+        .next_hop(index)
         .filter(|hop| hop.interface == interface)?;
     Some(match hop.gateway {
         Some(gateway) => Key::new(interface, gateway),
@@ -282,6 +271,7 @@ impl Node for Ip4Forward {
     }
 
     fn process(&mut self, cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets) {
+        self.0.adjacencies.start();
         judge(batch, out, |frame| self.forward(frame, cx.now));
     }
 
@@ -300,6 +290,7 @@ impl Node for Ip4Output {
     }
 
     fn process(&mut self, cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets) {
+        self.0.adjacencies.start();
         judge(batch, out, |frame| self.output(frame, cx.now));
     }
 

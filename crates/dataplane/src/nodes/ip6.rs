@@ -8,12 +8,13 @@ use graph::{Context, EdgeId, Node, Outlets, Snapshot};
 use io::{Batch, Frame};
 use wire::{DropReason, Instant, LayoutFlags};
 
+use super::adjacency::{Adjacency, Ways};
 use super::cause::Cause;
 use super::verdict::{Verdict, judge};
 use crate::forwarding::{Forwarding, NextHop, Route};
 use crate::neighbour::table::{Key, Table};
 use crate::packet::{self, IPV6_BYTES};
-use crate::plan::{InterfaceId, Link};
+use crate::plan::InterfaceId;
 
 const TX: EdgeId = EdgeId(0);
 const BRIDGE: EdgeId = EdgeId(1);
@@ -24,6 +25,11 @@ const FORWARD_EDGES: &[&str] = &["tx", "bridge", "resolve", "error", "local"];
 const OUTPUT_EDGES: &[&str] = &["tx", "bridge", "resolve", "error"];
 
 const ETHER_TYPE: u16 = 0x86dd;
+const WAYS: Ways = Ways {
+    tx: Verdict::Edge(TX),
+    bridge: Verdict::Edge(BRIDGE),
+    resolve: Verdict::Edge(RESOLVE),
+};
 
 /// Routes IPv6 packets that were received.
 #[derive(Debug)]
@@ -104,12 +110,8 @@ impl Ip6Forward {
             frame.mark = Cause::TtlExceeded.mark(0);
             return Verdict::Edge(ERROR);
         }
-        let hash = if count > 1 {
-            packet::flow_hash(frame)
-        } else {
-            0
-        };
-        let Some(hop) = self.0.forwarding.next_hop(first, count, hash) else {
+        let index = Route::choose(first, count, || packet::flow_hash(frame));
+        let Some(hop) = self.0.forwarding.next_hop(index) else {
             return Verdict::Drop(DropReason::NoRoute);
         };
         self.0.send(frame, hop, destination, true, now)
@@ -188,12 +190,8 @@ impl Ip6Output {
         }
         match self.0.forwarding.route6(&destination) {
             Some(Route::Forward { first, count }) => {
-                let hash = if count > 1 {
-                    packet::flow_hash(frame)
-                } else {
-                    0
-                };
-                match self.0.forwarding.next_hop(first, count, hash) {
+                let index = Route::choose(first, count, || packet::flow_hash(frame));
+                match self.0.forwarding.next_hop(index) {
                     Some(hop) => self.0.send(frame, hop, destination, false, now),
                     None => Verdict::Drop(DropReason::NoRoute),
                 }
@@ -214,13 +212,15 @@ impl Router {
         forwarded: bool,
         now: Instant,
     ) -> Verdict {
-        let Some(interface) = self.forwarding.interface(hop.interface) else {
+        let key = Key::new(hop.interface, hop.gateway.unwrap_or(destination));
+        let found = Adjacency::look_up(&self.forwarding, &self.neighbours, &key, now);
+        let Some(adjacency) = found else {
             return Verdict::Drop(DropReason::PortDown);
         };
         let layout = frame.layout;
-        if layout.end - layout.network > interface.mtu {
+        if layout.end - layout.network > adjacency.mtu {
             // RFC 4443 3.2; an IPv6 link carries at least 1280 bytes, whatever the port was told.
-            frame.mark = Cause::TooBig.mark(interface.mtu.max(1280));
+            frame.mark = Cause::TooBig.mark(adjacency.mtu.max(1280));
             return Verdict::Edge(ERROR);
         }
         if forwarded
@@ -229,22 +229,7 @@ impl Router {
         {
             header[7] = header[7].wrapping_sub(1);
         }
-        let key = Key::new(hop.interface, hop.gateway.unwrap_or(destination));
-        let Some(mac) = self.neighbours.mac_of(&key, now) else {
-            frame.mark = u32::from(hop.interface.0);
-            return Verdict::Edge(RESOLVE);
-        };
-        packet::set_ethernet(frame, mac, interface.mac, ETHER_TYPE);
-        match interface.link {
-            Link::Port(port) => {
-                frame.tx_port = port;
-                Verdict::Edge(TX)
-            }
-            Link::Bridge(bridge) => {
-                frame.mark = u32::from(bridge.0);
-                Verdict::Edge(BRIDGE)
-            }
-        }
+        adjacency.send(frame, ETHER_TYPE, &WAYS)
     }
 }
 
@@ -262,13 +247,9 @@ pub(crate) fn next_hop_key(
     let Some(Route::Forward { first, count }) = forwarding.route6(destination) else {
         return None;
     };
-    let hash = if count > 1 {
-        packet::flow_hash(frame)
-    } else {
-        0
-    };
+    let index = Route::choose(first, count, || packet::flow_hash(frame));
     let hop = forwarding
-        .next_hop(first, count, hash)
+        .next_hop(index)
         .filter(|hop| hop.interface == interface)?;
     Some(Key::new(interface, hop.gateway.unwrap_or(*destination)))
 }

@@ -8,6 +8,7 @@
 //!  local, icmp-error, ip4-fragment -> ip4-output, ip6-output -> tx, bridge-output, resolve
 //! ```
 
+mod adjacency;
 pub mod cause;
 pub mod eth_input;
 pub mod fragment;
