@@ -5,6 +5,7 @@ pub mod builder;
 pub mod capture;
 pub mod counters;
 pub mod dispatch;
+pub mod idle;
 pub mod node;
 pub mod outlets;
 

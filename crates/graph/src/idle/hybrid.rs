@@ -1,0 +1,447 @@
+//! The hybrid policy: polling, timed naps or sleep, whichever meets a latency budget at the least CPU.
+//!
+//! Three states. **Poll** costs a core and adds no latency. **Nap** sleeps a fixed time with interrupts
+//! off: it costs the same at any load, and adds at most the nap and the lateness of its timer. **Wait**
+//! sleeps until an interrupt: free while idle, but each wake-up costs, and adds the wake's latency. The
+//! machine keeps what it needs to compare them:
+//!
+//! * the nap's length follows from the budget, less the lateness that naps were seen to have (their 98th
+//!   percentile) and bounded by what a ring can hold at the rate seen;
+//! * the CPU time of a wake-up and of a nap, learned from the thread's own CPU time;
+//! * how often interrupts would come: counted in Wait, estimated from the share of naps that found
+//!   something in Nap, from the passes that found something in Poll.
+//!
+//! A change that saves CPU waits for a dwell time and for a gain of 8 %; a change that keeps the budget
+//! or follows a large step is made within milliseconds. A change that is soon taken back doubles these
+//! times (up to 64-fold), so that no steady load makes the machine flap.
+
+use core::time::Duration;
+
+use wire::Instant;
+
+use super::{Before, Decision, Pass, State};
+
+/// Configuration of the hybrid policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HybridConfig {
+    /// Added latency that the operator accepts, 99th percentile.
+    pub latency_budget: Duration,
+    /// Latency of a wake-up by interrupt on this machine, 99th percentile.
+    pub wake: Duration,
+    /// Shortest nap that is worth its cost.
+    pub nap_min: Duration,
+    /// Longest nap.
+    pub nap_max: Duration,
+    /// Packets that may gather during a nap: half of the smallest receive ring.
+    pub backlog_pkts: u32,
+    /// Shortest stay before a change that only saves CPU.
+    pub dwell: Duration,
+}
+
+impl Default for HybridConfig {
+    /// A budget of 100 us; wake-ups as on a busy virtual machine, 60 us.
+    fn default() -> Self {
+        Self {
+            latency_budget: Duration::from_micros(100),
+            wake: Duration::from_micros(60),
+            nap_min: Duration::from_micros(20),
+            nap_max: Duration::from_millis(1),
+            backlog_pkts: 512,
+            dwell: Duration::from_millis(500),
+        }
+    }
+}
+
+/// Interval at which costs are learned and fast changes decided.
+const FAST: Duration = Duration::from_millis(20);
+/// Interval at which a budget that only polling or napping meets is held against the rate.
+const RATE: Duration = Duration::from_millis(60);
+/// Wake-ups in [`RATE`] from which on such a budget is kept (200 a second).
+const RATE_WAKES: u32 = 12;
+/// Packet arrivals in four times [`RATE`] below which it is given up (50 a second).
+const RATE_HITS: u32 = 12;
+/// Passes that find packets without a break for so long mean overload.
+const OVERLOAD: Duration = Duration::from_micros(200);
+/// Share of idle time in Poll, in percent, from which on another state is looked at.
+const IDLE_PERCENT: u64 = 40;
+/// Gain in CPU that a change must bring.
+const GAIN: f64 = 1.08;
+/// Ratio of costs that calls for a change without a dwell time.
+const LARGE_GAIN: f64 = 2.0;
+/// Most doublings of the dwell times.
+const LEVEL_MAX: u32 = 6;
+/// A change taken back within this time doubles the dwell times.
+const SOON: Duration = Duration::from_secs(10);
+/// After this time without a change the dwell times are the shortest again.
+const CALM: Duration = Duration::from_secs(60);
+
+/// What was counted since some moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    start: Instant,
+    pkts: u64,
+    /// Passes that found packets.
+    hits: u32,
+    naps: u32,
+    /// Naps after which there were packets.
+    nap_hits: u32,
+    /// Sleeps that an interrupt ended.
+    wakes: u32,
+    /// Time between an empty pass and the next pass.
+    idle_ns: u64,
+    cpu: Duration,
+}
+
+impl Window {
+    fn at(start: Instant, cpu: Duration) -> Self {
+        Self {
+            start,
+            cpu,
+            ..Self::default()
+        }
+    }
+
+    fn count(&mut self, pass: &Pass, idle: Duration) {
+        let hit = pass.pkts > 0;
+        self.pkts += u64::from(pass.pkts);
+        self.hits += u32::from(hit);
+        self.idle_ns += idle.as_nanos() as u64;
+        match pass.before {
+            Before::Nap { .. } => {
+                self.naps += 1;
+                self.nap_hits += u32::from(hit);
+            }
+            Before::Interrupt => self.wakes += 1,
+            Before::Pass | Before::Other => {}
+        }
+    }
+}
+
+/// How late naps end: the mean, and the 98th percentile by a walk that steps up 49 times as far as down.
+#[derive(Clone, Copy, Debug)]
+struct Lateness {
+    mean_ns: f64,
+    high_ns: f64,
+}
+
+impl Lateness {
+    const STEP_NS: f64 = 2_000.0;
+
+    fn record(&mut self, late: Duration) {
+        let late = late.as_nanos() as f64;
+        self.mean_ns += (late.min(1e6) - self.mean_ns) / 64.0;
+        if late > self.high_ns {
+            self.high_ns = (self.high_ns + Self::STEP_NS * 0.98).min(late);
+        } else {
+            self.high_ns -= Self::STEP_NS * 0.02;
+        }
+    }
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Hybrid {
+    config: HybridConfig,
+    state: State,
+    since: Instant,
+    /// The state before this one.
+    from: State,
+    flips: u64,
+    level: u32,
+    nap: Duration,
+    late: Lateness,
+    wake_cost_ns: f64,
+    nap_cost_ns: f64,
+    rate_pps: f64,
+    fast: Window,
+    slow: Window,
+    rate: Window,
+    busy_since: Option<Instant>,
+    last_pkts: Instant,
+    last_pass: Instant,
+    cpu: Duration,
+}
+
+impl Hybrid {
+    /// Makes the machine; like the paper's it starts by polling.
+    pub fn new(config: HybridConfig, now: Instant) -> Self {
+        let mut hybrid = Self {
+            config,
+            state: State::Poll,
+            since: now,
+            from: State::Poll,
+            flips: 0,
+            level: 0,
+            nap: config.nap_min,
+            late: Lateness {
+                mean_ns: 10_000.0,
+                high_ns: 20_000.0,
+            },
+            wake_cost_ns: 17_000.0,
+            nap_cost_ns: 14_000.0,
+            rate_pps: 0.0,
+            fast: Window::at(now, Duration::ZERO),
+            slow: Window::at(now, Duration::ZERO),
+            rate: Window::at(now, Duration::ZERO),
+            busy_since: None,
+            last_pkts: now,
+            last_pass: now,
+            cpu: Duration::ZERO,
+        };
+        hybrid.nap = hybrid.nap_length();
+        hybrid
+    }
+
+    /// Returns the state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Returns how often the state changed.
+    pub fn flips(&self) -> u64 {
+        self.flips
+    }
+
+    /// Returns the length of a nap now.
+    pub fn nap(&self) -> Duration {
+        self.nap
+    }
+
+    /// Returns the CPU time of a wake-up and of a nap as learned so far.
+    pub fn costs(&self) -> (Duration, Duration) {
+        (
+            Duration::from_nanos(self.wake_cost_ns as u64),
+            Duration::from_nanos(self.nap_cost_ns as u64),
+        )
+    }
+
+    /// Tells the CPU time of the thread so far.
+    pub fn cpu_time(&mut self, cpu: Duration) {
+        self.cpu = cpu;
+    }
+
+    /// Takes what a pass found and decides what to do if it was nothing.
+    #[inline]
+    pub fn pass(&mut self, pass: &Pass) -> Decision {
+        let now = pass.now;
+        let idle = match self.busy_since {
+            Some(_) => Duration::ZERO,
+            None => now - self.last_pass,
+        };
+        self.last_pass = now;
+        if let Before::Nap { late } = pass.before {
+            self.late.record(late);
+        }
+        self.fast.count(pass, idle);
+        if pass.pkts > 0 {
+            self.last_pkts = now;
+            let since = *self.busy_since.get_or_insert(now);
+            if self.state != State::Poll && now - since > self.scaled(OVERLOAD) {
+                self.change(State::Poll, now);
+            }
+        } else {
+            self.busy_since = None;
+        }
+        if now - self.fast.start >= FAST {
+            self.review(now);
+        }
+        match self.state {
+            State::Poll => Decision::Spin,
+            State::Nap => Decision::Nap(self.nap),
+            State::Wait => Decision::Block,
+        }
+    }
+
+    /// Doubles a time once a level.
+    fn scaled(&self, time: Duration) -> Duration {
+        time * (1 << self.level)
+    }
+
+    #[cold]
+    fn review(&mut self, now: Instant) {
+        let fast = self.fast;
+        self.learn(&fast, now);
+        self.fast = Window::at(now, self.cpu);
+        for window in [&mut self.slow, &mut self.rate] {
+            window.pkts += fast.pkts;
+            window.hits += fast.hits;
+            window.naps += fast.naps;
+            window.nap_hits += fast.nap_hits;
+            window.wakes += fast.wakes;
+            window.idle_ns += fast.idle_ns;
+        }
+        self.nap = self.nap_length();
+        let next = self
+            .follow_step(&fast, now)
+            .or_else(|| self.keep_budget(now))
+            .or_else(|| self.save_cpu(now));
+        if let Some(next) = next {
+            self.change(next, now);
+        }
+    }
+
+    /// Learns costs and the rate.
+    fn learn(&mut self, fast: &Window, now: Instant) {
+        let elapsed_ns = (now - fast.start).as_nanos() as f64;
+        let rate_pps = fast.pkts as f64 * 1e9 / elapsed_ns;
+        // Up at once, down slowly: a nap must never be too long for the ring.
+        self.rate_pps = rate_pps.max(self.rate_pps * 0.8 + rate_pps * 0.2);
+        let cpu_ns = self.cpu.saturating_sub(fast.cpu).as_nanos() as f64;
+        if cpu_ns == 0.0 || fast.cpu.is_zero() {
+            return;
+        }
+        let (cost_ns, events) = match self.state {
+            State::Poll => return,
+            State::Nap => (&mut self.nap_cost_ns, fast.naps),
+            State::Wait => (&mut self.wake_cost_ns, fast.wakes),
+        };
+        if events >= 10 {
+            let seen_ns = (cpu_ns / f64::from(events)).clamp(1_000.0, 200_000.0);
+            *cost_ns += (seen_ns - *cost_ns) * 0.1;
+        }
+    }
+
+    /// A large step of the load: seen within milliseconds.
+    fn follow_step(&self, fast: &Window, now: Instant) -> Option<State> {
+        let quiet = now - self.last_pkts > self.scaled(FAST);
+        match self.state {
+            State::Wait => {
+                let large = self.wait_cost(rate_of(fast.wakes, fast, now))
+                    > self.nap_cost() * LARGE_GAIN;
+                let settled = self.level == 0 || now - self.since >= self.scaled(FAST);
+                (large && settled && fast.wakes > 10 && self.nap_meets_budget())
+                    .then_some(State::Nap)
+            }
+            State::Nap | State::Poll => (quiet && self.wait_meets_budget()).then_some(State::Wait),
+        }
+    }
+
+    /// A budget that sleeping does not meet: poll or nap while there is traffic at all.
+    fn keep_budget(&mut self, now: Instant) -> Option<State> {
+        if self.wait_meets_budget() {
+            return None;
+        }
+        let best = if self.nap_meets_budget() {
+            State::Nap
+        } else {
+            State::Poll
+        };
+        let rate = self.rate;
+        let elapsed = now - rate.start;
+        if self.state == State::Wait {
+            if elapsed < RATE {
+                return None;
+            }
+            self.rate = Window::at(now, self.cpu);
+            return (rate.wakes >= RATE_WAKES).then_some(best);
+        }
+        if elapsed < self.scaled(4 * RATE) {
+            return (self.state == State::Nap && best == State::Poll).then_some(best);
+        }
+        self.rate = Window::at(now, self.cpu);
+        let few = u64::from(rate.hits) < u64::from(RATE_HITS) << self.level;
+        few.then_some(State::Wait)
+    }
+
+    /// After a dwell time: the state that costs least, of those that meet the budget.
+    fn save_cpu(&mut self, now: Instant) -> Option<State> {
+        let slow = self.slow;
+        if now - slow.start < self.scaled(self.config.dwell) {
+            return None;
+        }
+        self.slow = Window::at(now, self.cpu);
+        let elapsed_ns = (now - slow.start).as_nanos() as u64;
+        let (cost, wakes) = match self.state {
+            State::Wait => {
+                let wakes = rate_of(slow.wakes, &slow, now);
+                (self.wait_cost(wakes), wakes)
+            }
+            State::Nap => (self.nap_cost(), self.wakes_from_naps(&slow, now)),
+            State::Poll if slow.idle_ns * 100 < elapsed_ns * IDLE_PERCENT => return None,
+            State::Poll => (1.0, self.absorbed(rate_of(slow.hits, &slow, now))),
+        };
+        let wait = (State::Wait, self.wait_cost(wakes), self.wait_meets_budget());
+        let nap = (State::Nap, self.nap_cost(), self.nap_meets_budget());
+        let (best, best_cost, _) = [wait, nap]
+            .into_iter()
+            .filter(|&(_, _, meets)| meets)
+            .min_by(|a, b| a.1.total_cmp(&b.1))?;
+        (best != self.state && cost > best_cost * GAIN).then_some(best)
+    }
+
+    fn change(&mut self, next: State, now: Instant) {
+        let stay = now - self.since;
+        if stay > CALM {
+            self.level = 0;
+        } else if next == self.from && stay < SOON {
+            self.level = (self.level + 1).min(LEVEL_MAX);
+        }
+        self.from = self.state;
+        self.state = next;
+        self.since = now;
+        self.flips += 1;
+        self.nap = self.nap_length();
+        self.fast = Window::at(now, self.cpu);
+        self.slow = self.fast;
+        self.rate = self.fast;
+    }
+
+    /// Returns the nap that the budget allows, at the lateness and the rate seen.
+    fn nap_length(&self) -> Duration {
+        let late_ns = self.late.high_ns;
+        let budget_ns = self.config.latency_budget.as_nanos() as f64 * 0.95 - late_ns;
+        let ring_ns = f64::from(self.config.backlog_pkts) * 1e9 / self.rate_pps.max(1.0) - late_ns;
+        let nap_ns = budget_ns
+            .min(ring_ns)
+            .min(self.config.nap_max.as_nanos() as f64);
+        Duration::from_nanos(nap_ns.max(1_000.0) as u64)
+    }
+
+    fn nap_meets_budget(&self) -> bool {
+        // Once napping, a little less is enough: lateness wavers.
+        let least = if self.state == State::Nap {
+            self.config.nap_min / 2
+        } else {
+            self.config.nap_min
+        };
+        self.nap >= least
+    }
+
+    fn wait_meets_budget(&self) -> bool {
+        self.config.wake <= self.config.latency_budget
+    }
+
+    /// Returns the share of a core that naps cost.
+    fn nap_cost(&self) -> f64 {
+        let asleep_ns = self.nap.as_nanos() as f64 + self.late.mean_ns;
+        self.nap_cost_ns / (self.nap_cost_ns + asleep_ns)
+    }
+
+    /// Returns the share of a core that so many wake-ups a second cost.
+    fn wait_cost(&self, wakes_per_s: f64) -> f64 {
+        (wakes_per_s * self.wake_cost_ns / 1e9).min(1.0)
+    }
+
+    /// Estimates the wake-ups a second that Wait would see: the share of naps that found nothing tells the
+    /// arrivals in a nap, if they are independent; evenly spaced packets tell them by their number.
+    fn wakes_from_naps(&self, window: &Window, now: Instant) -> f64 {
+        if window.naps == 0 {
+            return f64::MAX; // never came to nap
+        }
+        let naps = f64::from(window.naps);
+        let empty = (naps - f64::from(window.nap_hits)).max(0.5) / naps;
+        let arrivals = (-empty.ln()).min(window.pkts as f64 / naps);
+        self.absorbed(arrivals * rate_of(window.naps, window, now))
+    }
+
+    /// Returns the wake-ups a second for so many arrivals a second: those that come while the worker is
+    /// awake wake nobody.
+    fn absorbed(&self, arrivals_per_s: f64) -> f64 {
+        arrivals_per_s / (1.0 + arrivals_per_s * self.wake_cost_ns / 1e9)
+    }
+}
+
+/// Returns events a second.
+fn rate_of(events: u32, window: &Window, now: Instant) -> f64 {
+    f64::from(events) * 1e9 / (now - window.start).as_nanos().max(1) as f64
+}
