@@ -10,7 +10,10 @@ use crate::node::{EdgeId, Node};
 /// Frames are appended to the last batch, and batches leave whole. Batches are kept and used again, so that the steady state does not allocate.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    /// Boxed, so that taking one moves a pointer and not its frames.
+    #[expect(
+        clippy::vec_box,
+        reason = "taking a batch moves a pointer and not its frames"
+    )]
     batches: Vec<Box<Batch>>,
     head: usize,
     tail: usize,

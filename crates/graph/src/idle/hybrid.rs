@@ -306,8 +306,8 @@ impl Hybrid {
         let quiet = now - self.last_pkts > self.scaled(FAST);
         match self.state {
             State::Wait => {
-                let large = self.wait_cost(rate_of(fast.wakes, fast, now))
-                    > self.nap_cost() * LARGE_GAIN;
+                let large =
+                    self.wait_cost(rate_of(fast.wakes, fast, now)) > self.nap_cost() * LARGE_GAIN;
                 let settled = self.level == 0 || now - self.since >= self.scaled(FAST);
                 (large && settled && fast.wakes > 10 && self.nap_meets_budget())
                     .then_some(State::Nap)
