@@ -7,6 +7,7 @@
 extern crate alloc;
 
 pub mod counters;
+pub mod flow_map;
 pub mod lpm;
 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
 #[expect(unsafe_code, reason = "mmap and madvise")]
@@ -31,5 +32,6 @@ pub mod segment;
 )]
 pub mod signature;
 pub mod sleep;
+pub mod slots;
 mod sync;
 pub mod wheel;
