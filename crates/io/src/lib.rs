@@ -29,6 +29,8 @@ pub mod interface;
 pub mod mem;
 pub mod null;
 pub mod offload;
+pub mod pcap;
+pub mod pcapng;
 #[expect(
     unsafe_code,
     reason = "maps the memory that frames live in and hands out its slots"

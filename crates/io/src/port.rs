@@ -27,7 +27,7 @@ use crate::ids::PortId;
 use crate::interface::{Link, MacAddress};
 use crate::pool::Region;
 use crate::queue::Queue;
-use crate::{af_packet, af_xdp, mem, null, tap};
+use crate::{af_packet, af_xdp, mem, null, pcap, tap};
 
 /// A port to open.
 #[derive(Clone, Debug)]
@@ -66,6 +66,8 @@ pub enum DriverSpec {
     AfPacket(af_packet::AfPacketSpec),
     /// An interface that this process creates.
     Tap(tap::TapSpec),
+    /// Capture files.
+    Pcap(pcap::PcapSpec),
 }
 
 /// An open port.
@@ -169,6 +171,7 @@ pub fn open(spec: &PortSpec, region: &Arc<Region>, workers: u16) -> Result<OpenP
         DriverSpec::AfXdp(xdp) => af_xdp::open(spec, xdp, region, workers),
         DriverSpec::Null(null) => null::open(spec, null, region, workers),
         DriverSpec::Tap(settings) => tap::open(spec, settings, region, workers),
+        DriverSpec::Pcap(settings) => pcap::open(spec, settings, region),
         DriverSpec::AfPacket(settings) => {
             af_packet::open(spec, settings, region, workers, Vec::new())
         }
