@@ -50,11 +50,10 @@ impl Dataplane {
         let workers = config.node.cpus.len().max(1) as u16;
         let pools = open::pools(config, workers)?;
         let region = Arc::clone(pools[0].region());
-        let mut ports = open::ports(config, &region, workers)?;
+        let (ports, _queues) = open::ports(config, &region, workers)?;
         let facts: Vec<_> = ports.iter().map(OpenedPort::facts).collect();
         let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
         let shared = Shared::new(&plan, Arc::clone(&forwarding), random());
-        let _queues: Vec<_> = ports.iter_mut().map(OpenedPort::take_queues).collect();
         Ok(Self {
             file,
             started_at: Timestamp::now(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use control::Config;
 use control::config::{DriverConfig, HugePagesConfig, PortConfig};
+use io::interface::MacAddress;
 use io::port::{DriverSpec, OpenPort, PortSpec};
 use io::{HugePages, Pool, PortId, Queue, Region};
 use wire::MacAddr;
@@ -11,29 +12,42 @@ use wire::MacAddr;
 use super::StartError;
 use crate::forwarding::PortFacts;
 
-/// An open port, without its queues once the workers have them.
+/// An open port as listings show it; the workers have its queues. Unlike these, it may be shared by
+/// threads.
 #[derive(Debug)]
 pub(super) struct OpenedPort {
-    port: OpenPort,
+    pub(super) id: PortId,
+    pub(super) mac: MacAddress,
+    pub(super) mtu: u16,
+    pub(super) interface: Option<String>,
+    pub(super) driver: &'static str,
+    pub(super) mode: String,
+    pub(super) refused: Vec<String>,
 }
 
+/// The queues of a port, one a worker.
+pub(super) type PortQueues = Vec<Box<dyn Queue>>;
+
 impl OpenedPort {
+    fn split(port: OpenPort) -> (Self, PortQueues) {
+        let opened = Self {
+            id: port.id,
+            mac: port.mac,
+            mtu: port.mtu,
+            interface: port.interface,
+            driver: port.driver,
+            mode: port.mode,
+            refused: port.refused,
+        };
+        (opened, port.queues)
+    }
+
     /// Returns what the forwarding tables need to know.
     pub(super) fn facts(&self) -> PortFacts {
         PortFacts {
-            mac: MacAddr(self.port.mac),
-            mtu: self.port.mtu,
+            mac: MacAddr(self.mac),
+            mtu: self.mtu,
         }
-    }
-
-    /// Takes the queues out.
-    pub(super) fn take_queues(&mut self) -> Vec<Box<dyn Queue>> {
-        core::mem::take(&mut self.port.queues)
-    }
-
-    /// Returns the port.
-    pub(super) fn port(&self) -> &OpenPort {
-        &self.port
     }
 }
 
@@ -58,7 +72,7 @@ pub(super) fn ports(
     config: &Config,
     region: &Arc<Region>,
     workers: u16,
-) -> Result<Vec<OpenedPort>, StartError> {
+) -> Result<(Vec<OpenedPort>, Vec<PortQueues>), StartError> {
     config
         .port
         .iter()
@@ -66,7 +80,7 @@ pub(super) fn ports(
         .map(|(i, port)| {
             let spec = PortSpec::new(PortId(i as u16), &*port.name, driver(port)?);
             let port = io::port::open(&spec, region, workers)?;
-            Ok(OpenedPort { port })
+            Ok(OpenedPort::split(port))
         })
         .collect()
 }

@@ -73,28 +73,25 @@ fn ports(node: &Dataplane) -> Vec<PortInfo> {
     node.ports
         .iter()
         .zip(configured)
-        .map(|(opened, (config, (plan, port)))| {
-            let open = opened.port();
-            PortInfo {
-                id: open.id.0,
-                name: plan.name.clone(),
-                driver: open.driver.to_owned(),
-                driver_asked: driver_name(config.driver).to_owned(),
-                mode: open.mode.clone(),
-                refused: open.refused.clone(),
-                interface: open.interface.clone(),
-                mac: port.mac.to_string(),
-                mtu: port.mtu,
-                addresses: config.addresses.clone(),
-                bridge: match port.role {
-                    PortRole::Routed(_) => None,
-                    PortRole::Bridged(id) => Some(state.plan.bridges[id.index()].name.clone()),
-                },
-                idle_mode: idle_name(config.idle.unwrap_or(state.config.idle.mode)).to_owned(),
-                up: true,
-                counters: PortCounters::default(),
-                queues: Vec::<QueueInfo>::new(),
-            }
+        .map(|(open, (config, (plan, port)))| PortInfo {
+            id: open.id.0,
+            name: plan.name.clone(),
+            driver: open.driver.to_owned(),
+            driver_asked: driver_name(config.driver).to_owned(),
+            mode: open.mode.clone(),
+            refused: open.refused.clone(),
+            interface: open.interface.clone(),
+            mac: port.mac.to_string(),
+            mtu: port.mtu,
+            addresses: config.addresses.clone(),
+            bridge: match port.role {
+                PortRole::Routed(_) => None,
+                PortRole::Bridged(id) => Some(state.plan.bridges[id.index()].name.clone()),
+            },
+            idle_mode: idle_name(config.idle.unwrap_or(state.config.idle.mode)).to_owned(),
+            up: true,
+            counters: PortCounters::default(),
+            queues: Vec::<QueueInfo>::new(),
         })
         .collect()
 }
