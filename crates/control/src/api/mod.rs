@@ -5,6 +5,7 @@
 //! ([`Timestamp`]) and durations are integers with their unit last in the name. A key is never
 //! renamed or given another meaning; readers must ignore keys that they do not know.
 
+mod demo;
 mod drops;
 mod forwarding;
 mod node;
@@ -13,6 +14,7 @@ mod protocol;
 mod report;
 mod worker;
 
+pub use demo::{DemoPhase, DemoReport, DemoResult};
 pub use drops::{DropInfo, DropSeverity};
 pub use forwarding::{
     BridgeInfo, NeighbourInfo, NeighbourState, RouteInfo, RouteKind, StationInfo,
