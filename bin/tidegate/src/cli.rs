@@ -1,0 +1,282 @@
+//! The command line: one definition, from which the parser, the help, the manual pages and the shell
+//! completions come.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  failed
+  2  wrong usage
+  3  no node answers on the control socket
+  4  refused: this user or this machine may not do it
+  5  what was named does not exist";
+
+/// A software data plane: turns a Linux machine into a fast, safe network node.
+///
+/// Workers poll under load and sleep when idle; packets go by AF_XDP where the kernel allows it, by
+/// AF_PACKET elsewhere. `tidegate demo` shows it at work without touching the machine's network.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// Writes results to stdout as JSON, one schema for all commands.
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) json: bool,
+    /// When to colour; `auto` obeys NO_COLOR and CLICOLOR_FORCE.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "auto",
+        value_name = "WHEN"
+    )]
+    #[arg(help_heading = "Global options")]
+    pub(crate) color: ColorWhen,
+    /// Control socket of the node to ask.
+    #[arg(long, global = true, env = "TIDEGATE_SOCKET", value_name = "PATH")]
+    #[arg(default_value = "/run/tidegate/control.sock", value_hint = ValueHint::FilePath)]
+    #[arg(help_heading = "Global options")]
+    pub(crate) socket: PathBuf,
+    /// Form of the log on stderr.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "logfmt",
+        value_name = "FORM"
+    )]
+    #[arg(help_heading = "Global options")]
+    pub(crate) log_format: LogFormat,
+    /// What is logged: a level, or `target=level` pairs with commas.
+    #[arg(long, global = true, env = "TIDEGATE_LOG", value_name = "FILTER")]
+    #[arg(help_heading = "Global options")]
+    pub(crate) log: Option<String>,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorWhen {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// key=value pairs.
+    Logfmt,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs the node in the foreground until SIGTERM or SIGINT.
+    ///
+    /// SIGHUP reads the configuration again; SIGUSR1 writes the counters to the log. Under systemd it
+    /// reports readiness, reloads and its watchdog by sd_notify.
+    Run(RunArgs),
+    /// Checks a configuration file without touching the network.
+    Check(CheckArgs),
+    /// Tells what this machine allows, and what to do where it does not.
+    Doctor(DoctorArgs),
+    /// Shows a node at work: real programs' packets through network namespaces of its own.
+    ///
+    /// Makes namespaces client - node - server, starts a node in the middle and sends a ping, an HTTP
+    /// download and a UDP stream of kernel programs through it. Runs as root (AF_XDP) or as an
+    /// ordinary user (AF_PACKET in a user namespace); leaves nothing behind. On a terminal it runs
+    /// until a key is pressed.
+    Demo(DemoArgs),
+    /// Prints the counters of a running node.
+    Stats(StatsArgs),
+    /// Shows rates of a running node, live.
+    Top(TopArgs),
+    /// Writes packets of a running node as pcapng, with the place and the drop reason of each.
+    ///
+    /// Live in Wireshark: tidegate capture | wireshark -k -i -
+    Capture(CaptureArgs),
+    /// Ports of a running node.
+    #[command(subcommand)]
+    Port(List),
+    /// Routes of a running node.
+    #[command(subcommand)]
+    Route(List),
+    /// Neighbours (ARP and NDP) of a running node.
+    #[command(subcommand)]
+    Neighbour(List),
+    /// Bridges of a running node, with the stations that they have learnt.
+    #[command(subcommand)]
+    Bridge(List),
+    /// Makes a running node read its configuration file again.
+    Reload,
+    /// Prints shell completions.
+    Completions(CompletionsArgs),
+    /// Writes the manual pages.
+    Man(ManArgs),
+}
+
+/// A listing.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum List {
+    /// Lists them.
+    Ls,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Configuration file.
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "/etc/tidegate/node.toml"
+    )]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Configuration file.
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "/etc/tidegate/node.toml"
+    )]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Interfaces to look at; without them, all Ethernet interfaces that are up.
+    #[arg(value_name = "INTERFACE")]
+    pub(crate) interfaces: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Seconds to run where there is no terminal, or to end at on one.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(4..=3600))]
+    pub(crate) seconds: Option<u32>,
+    /// Packet driver of the node.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) driver: DemoDriver,
+}
+
+/// Driver of the demo's node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DemoDriver {
+    /// AF_XDP, or AF_PACKET where it is refused.
+    Auto,
+    /// AF_XDP or nothing.
+    AfXdp,
+    /// AF_PACKET.
+    AfPacket,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    /// Prints them again every so many seconds (JSON: one object a line).
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_interval)]
+    pub(crate) watch: Option<std::time::Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Seconds between two readings.
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    pub(crate) interval: std::time::Duration,
+    /// Ends after so many readings.
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CaptureArgs {
+    /// Where to capture, with commas: `rx`, `tx`, `drop`, `stages`, or a stage such as `ip4-forward`.
+    #[arg(
+        long = "at",
+        value_name = "POINT",
+        value_delimiter = ',',
+        default_value = "rx,tx,drop"
+    )]
+    pub(crate) points: Vec<String>,
+    /// Ports to capture on, with commas; without it all.
+    #[arg(short, long, value_name = "PORT", value_delimiter = ',')]
+    pub(crate) port: Vec<String>,
+    /// File to write; `-` is stdout.
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
+    pub(crate) write: PathBuf,
+    /// Ends after so many packets.
+    #[arg(
+        short = 'c',
+        long,
+        value_name = "COUNT",
+        default_value = "0",
+        hide_default_value = true
+    )]
+    pub(crate) count: u64,
+    /// Keeps so many bytes of each packet.
+    #[arg(
+        short,
+        long,
+        value_name = "BYTES",
+        default_value = "0",
+        hide_default_value = true
+    )]
+    pub(crate) snap: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Directory to write all pages to; without it, tidegate(1) goes to stdout.
+    #[arg(value_name = "DIRECTORY", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+}
+
+/// Reads seconds, fractions allowed, from 0.05 to a day.
+fn parse_interval(text: &str) -> Result<std::time::Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_owned())?;
+    if (0.05..=86_400.0).contains(&seconds) {
+        Ok(std::time::Duration::from_secs_f64(seconds))
+    } else {
+        Err("must be 0.05 to 86400 seconds".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn definition_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

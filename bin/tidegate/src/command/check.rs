@@ -1,0 +1,79 @@
+//! `tidegate check`: is a configuration file right?
+
+use std::io::{IsTerminal, Write};
+
+use control::api::CheckReport;
+use control::config::{self, ConfigError};
+
+use crate::cli::{CheckArgs, Global};
+use crate::exit::{Exit, Failure};
+use crate::output;
+
+pub(crate) fn run(global: &Global, args: &CheckArgs) -> Result<(), Failure> {
+    let file = args.config.display().to_string();
+    let loaded = config::load(&args.config);
+    if let Err(error @ ConfigError::Read { .. }) = &loaded {
+        show(error);
+        return Err(Failure::silent(read_exit(error)));
+    }
+    if global.json {
+        output::print_json(&CheckReport {
+            file: file.clone(),
+            valid: loaded.is_ok(),
+            problems: loaded
+                .as_ref()
+                .err()
+                .map(|error| error.problems().to_vec())
+                .unwrap_or_default(),
+        })?;
+    }
+    match loaded {
+        Ok(config) if !global.json => {
+            let many =
+                |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+            output::print(&format!(
+                "{file}: valid ({}, {}, {}, {})\n",
+                many(config.port.len(), "port"),
+                many(config.bridge.len(), "bridge"),
+                many(config.route.len(), "route"),
+                many(config.neighbour.len(), "neighbour"),
+            ))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => {
+            if !global.json {
+                show(&error);
+            }
+            Err(Failure::silent(Exit::Failed))
+        }
+    }
+}
+
+/// Loads a configuration for a command that needs it; says on stderr what is wrong.
+pub(crate) fn load(path: &std::path::Path) -> Result<control::Config, Failure> {
+    config::load(path).map_err(|error| {
+        show(&error);
+        Failure::silent(read_exit(&error))
+    })
+}
+
+fn read_exit(error: &ConfigError) -> Exit {
+    match error {
+        ConfigError::Read { source, .. } => match source.kind() {
+            std::io::ErrorKind::NotFound => Exit::NotFound,
+            std::io::ErrorKind::PermissionDenied => Exit::Refused,
+            _ => Exit::Failed,
+        },
+        ConfigError::Invalid { .. } => Exit::Failed,
+    }
+}
+
+fn show(error: &ConfigError) {
+    let width = if std::io::stderr().is_terminal() {
+        crossterm::terminal::size().map_or(100, |(columns, _)| usize::from(columns).min(120))
+    } else {
+        100
+    };
+    // the stream strips the colours where they are not wanted
+    let _ = anstream::stderr().write_all(error.render(true, width).as_bytes());
+}

@@ -1,0 +1,10 @@
+//! The commands that ask a running node, a file or the machine.
+
+pub(crate) mod capture;
+pub(crate) mod check;
+pub(crate) mod doctor;
+pub(crate) mod generate;
+pub(crate) mod list;
+pub(crate) mod reload;
+pub(crate) mod stats;
+pub(crate) mod top;

@@ -1,0 +1,293 @@
+//! What the demo shows: a live table on a terminal, a report a phase elsewhere.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use control::api::{DemoPhase, DemoReport, DemoResult, Stats};
+use crossterm::event::{self, Event};
+use crossterm::terminal;
+
+use super::phases::Phase;
+use crate::exit::Failure;
+use crate::output::{self, FAINT, GOOD, HEADING, WARN};
+use crate::view::{self, Rates};
+
+/// Between two pictures on a terminal.
+const REDRAW: Duration = Duration::from_millis(500);
+/// Phases that stay in sight on a terminal.
+const PHASES_SHOWN: usize = 7;
+const LEGEND: &str = "worker's time: # polling, = napping, . waiting for an interrupt";
+
+/// Where the demo is shown.
+#[derive(Debug)]
+pub(super) struct Screen {
+    kind: Kind,
+    end: Arc<AtomicBool>,
+    opening: String,
+    phase: Option<Phase>,
+    done: Vec<String>,
+    last: Option<(Instant, Stats)>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Nothing but the report at the end.
+    Silent,
+    /// Lines.
+    Plain,
+    /// A picture that is drawn again and again.
+    Live(RawMode),
+}
+
+impl Screen {
+    /// Finds out what there is to show on, and listens for SIGINT and SIGTERM.
+    pub(super) fn new(silent: bool) -> Result<Self, Failure> {
+        let end = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&end))?;
+        }
+        let kind = if silent {
+            Kind::Silent
+        } else if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+            Kind::Live(RawMode::enter()?)
+        } else {
+            Kind::Plain
+        };
+        Ok(Self {
+            kind,
+            end,
+            opening: String::new(),
+            phase: None,
+            done: Vec::new(),
+            last: None,
+        })
+    }
+
+    /// Tells whether it is a terminal.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.kind, Kind::Live(_))
+    }
+
+    /// Tells whether a key was pressed or a signal came.
+    pub(super) fn wants_to_end(&self) -> bool {
+        self.end.load(Ordering::Relaxed)
+    }
+
+    /// Writes a line of talk to stderr.
+    pub(super) fn line(&self, text: &str) -> Result<(), Failure> {
+        if matches!(self.kind, Kind::Plain) {
+            anstream::eprintln!("{FAINT}{text}{FAINT:#}");
+        }
+        Ok(())
+    }
+
+    /// Shows what was built and which modes the kernel allowed.
+    pub(super) fn opening(
+        &mut self,
+        stats: &Stats,
+        first_packet_ms: u64,
+        user_namespace: bool,
+    ) -> Result<(), Failure> {
+        let who = if user_namespace {
+            "as an ordinary user, inside a user namespace"
+        } else {
+            "as root"
+        };
+        let mut text = format!(
+            "{HEADING}tidegate demo{HEADING:#}: real programs' packets through a node, {who}\n\n\
+             \x20 client 10.1.0.2 ──── left {HEADING}[ node ]{HEADING:#} right ──── server 10.2.0.2\n\n"
+        );
+        for port in &stats.ports {
+            text.push_str(&format!(
+                "  {:<6} {GOOD}{}{GOOD:#} {}\n",
+                port.name, port.driver, port.mode
+            ));
+            for refused in &port.refused {
+                text.push_str(&format!("         {WARN}refused{WARN:#} {refused}\n"));
+            }
+        }
+        for worker in &stats.workers {
+            let cpu = worker
+                .cpu
+                .map_or_else(|| "any CPU".into(), |cpu| format!("CPU {cpu}"));
+            text.push_str(&format!(
+                "  worker {} on {cpu}; idle mode {}, latency budget {} us\n",
+                worker.id, stats.node.idle_mode, stats.node.latency_budget_us
+            ));
+        }
+        text.push_str(&format!(
+            "  first packet crossed {first_packet_ms} ms after the start\n"
+        ));
+        if matches!(self.kind, Kind::Plain) {
+            output::print(&format!("{text}\n{FAINT}{LEGEND}{FAINT:#}\n\n"))?;
+        }
+        self.opening = text;
+        Ok(())
+    }
+
+    /// Names the phase that runs from now on.
+    pub(super) fn phase_begins(&mut self, phase: Phase) {
+        self.phase = Some(phase);
+    }
+
+    /// Lets time pass: waits for `pause` or a key, and draws.
+    pub(super) fn tick(&mut self, pause: Duration, stats: &Stats) -> Result<(), Failure> {
+        if !self.is_live() {
+            std::thread::sleep(pause);
+            return Ok(());
+        }
+        if event::poll(pause)? && matches!(event::read()?, Event::Key(_)) {
+            self.end.store(true, Ordering::Relaxed);
+        }
+        match &self.last {
+            Some((at, before)) if at.elapsed() >= REDRAW => {
+                let rates = Rates::between(before, stats);
+                self.draw(stats, &rates)?;
+                self.last = Some((Instant::now(), stats.clone()));
+            }
+            Some(_) => {}
+            None => self.last = Some((Instant::now(), stats.clone())),
+        }
+        Ok(())
+    }
+
+    fn draw(&self, stats: &Stats, rates: &Rates) -> Result<(), Failure> {
+        let mut text = format!("\x1b[H\x1b[J{}\n", self.opening);
+        if let Some(phase) = self.phase {
+            text.push_str(&format!(
+                "now {HEADING}{}{HEADING:#}: {}\n\n",
+                phase.name(),
+                phase.text()
+            ));
+        }
+        text.push_str(&rates.render());
+        if stats.drops.is_empty() {
+            text.push_str("\nno drops so far\n");
+        }
+        text.push('\n');
+        for line in self.done.iter().rev().take(PHASES_SHOWN).rev() {
+            text.push_str(line);
+        }
+        text.push_str(&format!(
+            "\n{FAINT}{LEGEND}\npress any key to end{FAINT:#}\n"
+        ));
+        // raw mode does not return the carriage by itself
+        output::print(&text.replace('\n', "\r\n"))
+    }
+
+    /// Shows what a phase came to.
+    pub(super) fn phase_done(&mut self, phase: &DemoPhase) -> Result<(), Failure> {
+        let text = describe(phase);
+        if matches!(self.kind, Kind::Plain) {
+            output::print(&text)?;
+        }
+        self.done.push(text);
+        Ok(())
+    }
+
+    /// Leaves the terminal as it was and shows the summary.
+    pub(super) fn close(self, report: &DemoReport) -> Result<(), Failure> {
+        let live = self.is_live();
+        let silent = matches!(self.kind, Kind::Silent);
+        drop(self.kind);
+        if silent {
+            return Ok(());
+        }
+        let mut text = String::new();
+        if live {
+            text.push_str(&format!("\x1b[H\x1b[J{}\n", self.opening));
+            self.done.iter().for_each(|line| text.push_str(line));
+        }
+        text.push('\n');
+        text.push_str(&summary(report));
+        output::print(&text)
+    }
+}
+
+fn summary(report: &DemoReport) -> String {
+    let sum = |of: fn(&control::api::PortCounters) -> u64| -> u64 {
+        report
+            .stats
+            .ports
+            .iter()
+            .map(|port| of(&port.counters))
+            .sum()
+    };
+    let dropped: u64 = report.stats.drops.iter().map(|drop| drop.pkts).sum();
+    let lost =
+        sum(|c| c.rx_ring_full_pkts + c.rx_no_frame_pkts + c.rx_invalid_pkts + c.tx_error_pkts);
+    format!(
+        "in all  {} packets received, {} sent, {} dropped with a reason, {} lost by drivers\n\n{}\n\
+         {FAINT}The node, its programs and its namespaces are gone; nothing is left on this machine.\n\
+         Next: `tidegate doctor`, then `tidegate run -c node.toml` (files to start from: examples/).{FAINT:#}\n",
+        sum(|c| c.rx_pkts),
+        sum(|c| c.tx_pkts),
+        dropped,
+        lost,
+        view::drops(&report.stats),
+    )
+}
+
+fn describe(phase: &DemoPhase) -> String {
+    let seconds = (phase.duration_ns as f64 / 1e9).max(1e-9);
+    let outcome = match phase.result {
+        DemoResult::Quiet => "nobody sends".to_owned(),
+        DemoResult::Ping {
+            answered,
+            rtt_p50_ns,
+            rtt_max_ns,
+        } => format!(
+            "{answered} answers; round trip p50 {}, longest {}",
+            output::duration(rtt_p50_ns),
+            output::duration(rtt_max_ns)
+        ),
+        DemoResult::Download { bytes } => format!(
+            "{} by HTTP over TCP, {}; every byte compared",
+            output::bytes(bytes),
+            output::bits_per_second(bytes as f64 / seconds)
+        ),
+        DemoResult::Stream {
+            sent_pkts,
+            received_pkts,
+            reordered_pkts,
+        } => format!(
+            "{received_pkts} of {sent_pkts} UDP datagrams arrived, {reordered_pkts} out of order"
+        ),
+        DemoResult::Strays { sent_pkts } => format!(
+            "{sent_pkts} packets without a route or with TTL 1: {} dropped, with reasons below",
+            phase.dropped_pkts
+        ),
+    };
+    format!(
+        "{HEADING}{:<9}{HEADING:#} {outcome}\n\
+         \x20         node {} pkt/s in, {} pkt/s out; worker [{}] {}, CPU {}, {} wake-ups/s, {} flips\n",
+        phase.name,
+        output::si(phase.rx_pkts as f64 / seconds),
+        output::si(phase.tx_pkts as f64 / seconds),
+        view::bar(&phase.time, 10),
+        view::shares(&phase.time),
+        output::percent(phase.cpu_ns as f64 / phase.duration_ns.max(1) as f64),
+        output::si(phase.wakeups as f64 / seconds),
+        phase.flips,
+    )
+}
+
+/// Raw mode of the terminal, so that any key ends the demo; ends with the value.
+#[derive(Debug)]
+struct RawMode;
+
+impl RawMode {
+    fn enter() -> std::io::Result<Self> {
+        terminal::enable_raw_mode()?;
+        Ok(Self)
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        // a terminal that has gone needs no restoring
+        let _ = terminal::disable_raw_mode();
+    }
+}

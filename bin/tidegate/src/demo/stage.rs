@@ -1,0 +1,189 @@
+//! The demo's stage: three namespaces in a line, a node in the middle, servers on the right.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use control::Config;
+use control::api::Stats;
+use control::config::{DriverConfig, NodeConfig, PortConfig};
+use dataplane::Dataplane;
+use lab::{Line as Topology, LineOptions, Side};
+
+use super::actors::Actor;
+use super::programs::Line;
+use crate::cli::DemoDriver;
+use crate::exit::{Exit, Failure};
+
+/// Port of the HTTP server.
+const HTTP_PORT: u16 = 80;
+/// Port of the UDP sink (discard, RFC 863).
+const UDP_PORT: u16 = 9;
+/// How long the first packet may take.
+const FIRST_PACKET_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Everything that runs. Dropping it ends all of it.
+#[derive(Debug)]
+pub(super) struct Stage {
+    // dropped in this order: programs, node, namespaces
+    _http: Actor,
+    sink: Actor,
+    dataplane: Dataplane,
+    topology: Topology,
+}
+
+impl Stage {
+    /// Builds the namespaces, starts the node and the servers.
+    pub(super) fn build(driver: DemoDriver) -> Result<Self, Failure> {
+        let refused = |error| {
+            Failure::new(Exit::Refused, error).remedy("run the demo as root: `sudo tidegate demo`")
+        };
+        let topology = Topology::new("tg", LineOptions::default())
+            .map_err(|error| refused(anyhow::Error::from(error)))?;
+        let config = config(&topology, driver);
+        let dataplane = topology
+            .node
+            .run(|| crate::run::start(&config, None))
+            .map_err(|error| refused(anyhow::Error::from(error)))??;
+        let client = &topology.left;
+        client
+            .namespace
+            .links()
+            .and_then(|mut links| {
+                links.add_route(Ipv4Addr::UNSPECIFIED.into(), 0, client.node_address())
+            })
+            .context("cannot give the client a default route")?;
+        // the demo's own ping, where the system has none
+        let _ = client
+            .namespace
+            .set_sysctl("net/ipv4/ping_group_range", "0 0");
+        let server = &topology.right.namespace;
+        let http = Actor::server(server, "http-server", socket(&topology.right, HTTP_PORT))?;
+        let sink = Actor::server(server, "udp-sink", socket(&topology.right, UDP_PORT))?;
+        Ok(Self {
+            _http: http,
+            sink,
+            dataplane,
+            topology,
+        })
+    }
+
+    /// Waits until a packet has crossed the node and its answer has come back.
+    pub(super) fn first_packet(&self) -> Result<(), Failure> {
+        let start = Instant::now();
+        while start.elapsed() < FIRST_PACKET_PATIENCE {
+            let mut ping = self.ping(Duration::from_millis(200), 1)?;
+            let lines = ping.finish(Duration::from_secs(2))?;
+            if lines.iter().any(|line| matches!(line, Line::Echo { .. })) {
+                return Ok(());
+            }
+        }
+        Err(Failure::message(
+            Exit::Failed,
+            "no packet crossed the node; its counters follow",
+        )
+        .remedy("see `tidegate doctor`; try `tidegate demo --driver af-packet`"))
+    }
+
+    /// Starts a ping from client to server.
+    pub(super) fn ping(&self, interval: Duration, count: u16) -> anyhow::Result<Actor> {
+        Actor::ping(
+            &self.topology.left.namespace,
+            self.topology.right.address(),
+            interval,
+            count,
+        )
+    }
+
+    /// Starts a download by the client from the server.
+    pub(super) fn download(&self, time: Duration) -> anyhow::Result<Actor> {
+        let from = socket(&self.topology.right, HTTP_PORT).to_string();
+        let ms = time.as_millis().to_string();
+        self.client_program(&["http-client", &from, "--ms", &ms])
+    }
+
+    /// Starts a UDP stream from client to server.
+    pub(super) fn stream(&self, rate: u32, time: Duration) -> anyhow::Result<Actor> {
+        let to = socket(&self.topology.right, UDP_PORT).to_string();
+        let ms = time.as_millis().to_string();
+        self.client_program(&["udp-source", &to, "--rate", &rate.to_string(), "--ms", &ms])
+    }
+
+    /// Starts a UDP stream from the client to a network that the node has no route to.
+    pub(super) fn strays(&self, rate: u32, time: Duration) -> anyhow::Result<Actor> {
+        // TEST-NET-3 (RFC 5737)
+        let to = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)), UDP_PORT).to_string();
+        let ms = time.as_millis().to_string();
+        self.client_program(&["udp-source", &to, "--rate", &rate.to_string(), "--ms", &ms])
+    }
+
+    /// Starts a UDP stream whose packets may take one hop only.
+    pub(super) fn short_lived(&self, rate: u32, time: Duration) -> anyhow::Result<Actor> {
+        let to = socket(&self.topology.right, UDP_PORT).to_string();
+        let ms = time.as_millis().to_string();
+        let rate = rate.to_string();
+        self.client_program(&[
+            "udp-source",
+            &to,
+            "--rate",
+            &rate,
+            "--ms",
+            &ms,
+            "--ttl",
+            "1",
+        ])
+    }
+
+    fn client_program(&self, arguments: &[&str]) -> anyhow::Result<Actor> {
+        Actor::start(&self.topology.left.namespace, arguments)
+    }
+
+    /// Returns the UDP sink, for its reports.
+    pub(super) fn sink(&mut self) -> &mut Actor {
+        &mut self.sink
+    }
+
+    /// Reads the node's counters.
+    pub(super) fn stats(&self) -> Stats {
+        self.dataplane.stats()
+    }
+
+    /// Ends the programs, then the node, and returns its last counters.
+    pub(super) fn end(self) -> anyhow::Result<Stats> {
+        if !self.dataplane.is_healthy() {
+            bail!("a worker of the node does not answer");
+        }
+        Ok(self.dataplane.stop())
+    }
+}
+
+fn socket(side: &Side, port: u16) -> SocketAddr {
+    SocketAddr::new(side.address(), port)
+}
+
+fn config(topology: &Topology, driver: DemoDriver) -> Config {
+    let port = |name: &str, side: &Side| PortConfig {
+        name: name.to_owned(),
+        driver: match driver {
+            DemoDriver::Auto => DriverConfig::Auto,
+            DemoDriver::AfXdp => DriverConfig::AfXdp,
+            DemoDriver::AfPacket => DriverConfig::AfPacket,
+        },
+        interface: Some(side.node_device.clone()),
+        addresses: vec![format!("{}/24", side.node_address())],
+        mac: None,
+        mtu: None,
+        idle: None,
+        file: None,
+    };
+    Config {
+        node: NodeConfig {
+            name: "demo".into(),
+            // an ordinary user may lock 8 MiB at most on many machines
+            frames_per_worker: 2048,
+            ..NodeConfig::default()
+        },
+        port: vec![port("left", &topology.left), port("right", &topology.right)],
+        ..Config::default()
+    }
+}

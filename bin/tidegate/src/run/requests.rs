@@ -1,0 +1,66 @@
+//! What the control socket is asked, and who answers: the dataplane, or the main thread.
+
+use std::sync::{Arc, mpsc};
+
+use control::api::{ApiError, ErrorCode, PROTOCOL_VERSION, Reply, Request};
+use control::socket::{Answer, Handler, Peer};
+use dataplane::Dataplane;
+use tracing::info;
+
+use super::Order;
+
+/// Makes the handler of the control socket.
+pub(super) fn handler(dataplane: Arc<Dataplane>, orders: mpsc::SyncSender<Order>) -> Arc<Handler> {
+    Arc::new(move |request, peer| answer(&dataplane, &orders, request, peer))
+}
+
+fn answer(
+    dataplane: &Dataplane,
+    orders: &mpsc::SyncSender<Order>,
+    request: Request,
+    peer: Peer,
+) -> Answer {
+    Answer::Reply(match request {
+        Request::Hello => Reply::Hello {
+            protocol: PROTOCOL_VERSION,
+            node: Box::new(dataplane.stats().node),
+        },
+        Request::Stats => Reply::Stats(Box::new(dataplane.stats())),
+        Request::Neighbours => Reply::Neighbours(dataplane.neighbours()),
+        Request::Routes => Reply::Routes(dataplane.routes()),
+        Request::Bridges => Reply::Bridges(dataplane.bridges()),
+        Request::Config => Reply::Config(dataplane.config().to_toml()),
+        Request::Reload if !peer.may_change() => Reply::Error(ApiError {
+            code: ErrorCode::Refused,
+            message: "only root and the node's own user may reload it".into(),
+            remedy: Some("run the command by `sudo`".into()),
+        }),
+        Request::Reload => {
+            info!(pid = peer.pid, uid = peer.uid, "a client asks for a reload");
+            reload(orders)
+        }
+        Request::Capture(what) => match dataplane.capture(&what) {
+            Ok(capture) => {
+                info!(pid = peer.pid, uid = peer.uid, "a client captures packets");
+                return Answer::Capture(Box::new(move |sink| capture.run(sink)));
+            }
+            Err(error) => Reply::Error(error),
+        },
+        // the server answers it from the counters
+        Request::Watch { .. } => Reply::Watching,
+    })
+}
+
+fn reload(orders: &mpsc::SyncSender<Order>) -> Reply {
+    let (reply, answer) = mpsc::sync_channel(1);
+    let sent = orders.send(Order::Reload(reply)).is_ok();
+    sent.then(|| answer.recv().ok())
+        .flatten()
+        .unwrap_or_else(|| {
+            Reply::Error(ApiError {
+                code: ErrorCode::Failed,
+                message: "the node stops".into(),
+                remedy: None,
+            })
+        })
+}

@@ -1,0 +1,404 @@
+//! How counters are shown: totals for `stats`, rates for `top` and the demo.
+
+use control::api::{BurstHistogram, DropSeverity, PortInfo, StateTimes, Stats, WorkerInfo};
+
+use crate::output::{self, BAD, FAINT, GOOD, HEADING, Table, WARN};
+
+/// Writes all totals.
+pub(crate) fn totals(stats: &Stats) -> String {
+    let node = &stats.node;
+    let mut out = format!(
+        "{HEADING}{}{HEADING:#}  tidegate {}, process {}, up {}, configuration {} ({})\n\
+         idle mode {}, budget {} us; {} frames of {} bytes a worker in {} pages\n",
+        node.name,
+        node.version,
+        node.pid,
+        output::duration(node.uptime_ns),
+        node.config_generation,
+        node.config_file
+            .as_ref()
+            .map_or_else(|| "no file".into(), |file| file.display().to_string()),
+        node.idle_mode,
+        node.latency_budget_us,
+        node.frames.per_worker,
+        node.frames.frame_bytes,
+        node.frames.pages,
+    );
+    out.push('\n');
+    out.push_str(&ports(&stats.ports));
+    out.push('\n');
+    out.push_str(&workers(&stats.workers));
+    out.push('\n');
+    out.push_str(&stages(stats));
+    out.push('\n');
+    out.push_str(&drops(stats));
+    out
+}
+
+fn ports(ports: &[PortInfo]) -> String {
+    let mut table = Table::new(&[
+        "port",
+        "link",
+        ">rx pkts",
+        ">rx bytes",
+        ">rx lost",
+        ">tx pkts",
+        ">tx bytes",
+        ">tx errors",
+        "driver and mode",
+    ]);
+    for port in ports {
+        let c = &port.counters;
+        let lost = c.rx_ring_full_pkts + c.rx_no_frame_pkts + c.rx_invalid_pkts;
+        table.styled([
+            (port.name.clone(), HEADING),
+            if port.up {
+                ("up".into(), GOOD)
+            } else {
+                ("down".into(), BAD)
+            },
+            (c.rx_pkts.to_string(), PLAIN),
+            (output::bytes(c.rx_bytes), PLAIN),
+            alarm(lost),
+            (c.tx_pkts.to_string(), PLAIN),
+            (output::bytes(c.tx_bytes), PLAIN),
+            alarm(c.tx_error_pkts),
+            (format!("{} {}", port.driver, port.mode), PLAIN),
+        ]);
+    }
+    let mut out = table.render(0);
+    for port in ports {
+        out.push_str(&refusals(port, "  "));
+    }
+    out
+}
+
+/// Says why better modes were refused to a port: a line each.
+pub(crate) fn refusals(port: &PortInfo, indent: &str) -> String {
+    port.refused
+        .iter()
+        .map(|refused| format!("{indent}{WARN}{}: refused {refused}{WARN:#}\n", port.name))
+        .collect()
+}
+
+fn workers(workers: &[WorkerInfo]) -> String {
+    let mut table = Table::new(&[
+        "worker",
+        "cpu",
+        "state",
+        ">poll",
+        ">nap",
+        ">interrupt",
+        ">cpu time",
+        ">polls",
+        ">empty",
+        ">wake-ups",
+        ">naps",
+        ">flips",
+        ">frames free",
+    ]);
+    for worker in workers {
+        let time = &worker.time;
+        table.row([
+            worker.id.to_string(),
+            worker
+                .cpu
+                .map_or_else(|| "any".into(), |cpu| cpu.to_string()),
+            worker.state.name().into(),
+            output::duration(time.poll_ns),
+            output::duration(time.nap_ns),
+            output::duration(time.interrupt_ns),
+            output::duration(worker.cpu_ns),
+            output::si(worker.polls as f64),
+            output::percent(share(worker.empty_polls, worker.polls)),
+            output::si(wakeups(worker) as f64),
+            output::si(worker.naps as f64),
+            worker.flips.to_string(),
+            format!("{} of {}", worker.frames_free, worker.frames),
+        ]);
+    }
+    let mut out = table.render(0);
+    let mut bursts = BurstHistogram::default();
+    for worker in workers {
+        for (sum, count) in bursts.buckets.iter_mut().zip(worker.bursts.buckets) {
+            *sum += count;
+        }
+    }
+    let total = bursts.total();
+    if total > 0 {
+        let classes: Vec<_> = BurstHistogram::LABELS
+            .iter()
+            .zip(bursts.buckets)
+            .filter(|(_, count)| *count > 0)
+            .map(|(label, count)| format!("{label}: {}", output::percent(share(count, total))))
+            .collect();
+        out.push_str(&format!("burst sizes  {}\n", classes.join(", ")));
+    }
+    out
+}
+
+fn stages(stats: &Stats) -> String {
+    let mut table = Table::new(&[
+        "stage",
+        ">pkts",
+        ">batches",
+        ">pkts/batch",
+        ">dropped",
+        "edges",
+    ]);
+    for stage in stats.stages.iter().filter(|stage| stage.batches > 0) {
+        let edges: Vec<_> = stage
+            .edges
+            .iter()
+            .filter(|edge| edge.pkts > 0)
+            .map(|edge| format!("{} {}", edge.name, edge.pkts))
+            .collect();
+        table.row([
+            stage.name.clone(),
+            stage.pkts.to_string(),
+            stage.batches.to_string(),
+            format!("{:.1}", stage.pkts as f64 / stage.batches as f64),
+            stage.dropped_pkts.to_string(),
+            edges.join(", "),
+        ]);
+    }
+    table.render(0)
+}
+
+/// Writes the drops by reason, or that there are none.
+pub(crate) fn drops(stats: &Stats) -> String {
+    if stats.drops.is_empty() {
+        return "no drops\n".to_owned();
+    }
+    let mut table = Table::new(&["drop reason", ">pkts", "what happened"]);
+    for drop in &stats.drops {
+        let style = match drop.severity {
+            DropSeverity::Info => FAINT,
+            DropSeverity::Warning => WARN,
+            DropSeverity::Error => BAD,
+        };
+        table.styled([
+            (drop.reason.clone(), style),
+            (drop.pkts.to_string(), PLAIN),
+            (format!("{} ({})", drop.text, drop.source), PLAIN),
+        ]);
+    }
+    table.render(0)
+}
+
+const PLAIN: anstyle::Style = anstyle::Style::new();
+
+fn alarm(pkts: u64) -> (String, anstyle::Style) {
+    (pkts.to_string(), if pkts == 0 { PLAIN } else { BAD })
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+fn wakeups(worker: &WorkerInfo) -> u64 {
+    worker.wakeups_packet + worker.wakeups_timer + worker.wakeups_message
+}
+
+/// What happened between two readings, by second.
+#[derive(Clone, Debug)]
+pub(crate) struct Rates {
+    /// Length of the interval, seconds.
+    pub(crate) seconds: f64,
+    /// The ports, in order.
+    pub(crate) ports: Vec<PortRate>,
+    /// The workers, in order.
+    pub(crate) workers: Vec<WorkerRate>,
+    /// Drops by reason: name, packets a second, packets since the start.
+    pub(crate) drops: Vec<(String, f64, u64)>,
+}
+
+/// A port's rates.
+#[derive(Clone, Debug)]
+pub(crate) struct PortRate {
+    pub(crate) name: String,
+    pub(crate) rx_pps: f64,
+    pub(crate) rx_bytes_s: f64,
+    pub(crate) tx_pps: f64,
+    pub(crate) tx_bytes_s: f64,
+    pub(crate) lost_pps: f64,
+}
+
+/// A worker's rates and shares of time.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerRate {
+    pub(crate) id: u16,
+    pub(crate) state: &'static str,
+    pub(crate) time: StateTimes,
+    pub(crate) cpu: f64,
+    pub(crate) pps: f64,
+    pub(crate) wakeups_s: f64,
+    pub(crate) naps_s: f64,
+    pub(crate) flips_s: f64,
+    pub(crate) empty: f64,
+    pub(crate) pkts_per_burst: f64,
+}
+
+impl Rates {
+    /// Compares two readings of one node.
+    pub(crate) fn between(before: &Stats, now: &Stats) -> Self {
+        let ns = now
+            .node
+            .uptime_ns
+            .saturating_sub(before.node.uptime_ns)
+            .max(1);
+        let seconds = ns as f64 / 1e9;
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        let ports = now.ports.iter().zip(&before.ports).map(|(now, before)| {
+            let (n, b) = (&now.counters, &before.counters);
+            let lost = |c: &control::api::PortCounters| {
+                c.rx_ring_full_pkts + c.rx_no_frame_pkts + c.rx_invalid_pkts + c.tx_error_pkts
+            };
+            PortRate {
+                name: now.name.clone(),
+                rx_pps: rate(n.rx_pkts, b.rx_pkts),
+                rx_bytes_s: rate(n.rx_bytes, b.rx_bytes),
+                tx_pps: rate(n.tx_pkts, b.tx_pkts),
+                tx_bytes_s: rate(n.tx_bytes, b.tx_bytes),
+                lost_pps: rate(lost(n), lost(b)),
+            }
+        });
+        let workers = now
+            .workers
+            .iter()
+            .zip(&before.workers)
+            .map(|(now, before)| WorkerRate::between(before, now, ns));
+        let drops = now.drops.iter().map(|drop| {
+            let earlier = before
+                .drops
+                .iter()
+                .find(|other| other.reason == drop.reason);
+            let earlier = earlier.map_or(0, |other| other.pkts);
+            (drop.reason.clone(), rate(drop.pkts, earlier), drop.pkts)
+        });
+        Self {
+            seconds,
+            ports: ports.collect(),
+            workers: workers.collect(),
+            drops: drops.collect(),
+        }
+    }
+
+    /// Writes the rates as tables.
+    pub(crate) fn render(&self) -> String {
+        let mut ports = Table::new(&["port", ">rx pkt/s", ">rx", ">tx pkt/s", ">tx", ">lost/s"]);
+        for port in &self.ports {
+            ports.styled([
+                (port.name.clone(), HEADING),
+                (output::si(port.rx_pps), PLAIN),
+                (output::bits_per_second(port.rx_bytes_s), PLAIN),
+                (output::si(port.tx_pps), PLAIN),
+                (output::bits_per_second(port.tx_bytes_s), PLAIN),
+                (
+                    output::si(port.lost_pps),
+                    if port.lost_pps > 0.0 { BAD } else { PLAIN },
+                ),
+            ]);
+        }
+        let mut workers = Table::new(&[
+            "worker",
+            "state",
+            "time in poll/nap/interrupt",
+            ">cpu",
+            ">pkt/s",
+            ">pkt/burst",
+            ">empty polls",
+            ">wake-ups/s",
+            ">naps/s",
+            ">flips/s",
+        ]);
+        for worker in &self.workers {
+            workers.row([
+                worker.id.to_string(),
+                worker.state.to_owned(),
+                format!("{} {}", bar(&worker.time, 12), shares(&worker.time)),
+                output::percent(worker.cpu),
+                output::si(worker.pps),
+                format!("{:.1}", worker.pkts_per_burst),
+                output::percent(worker.empty),
+                output::si(worker.wakeups_s),
+                output::si(worker.naps_s),
+                output::si(worker.flips_s),
+            ]);
+        }
+        let mut drops = Table::new(&["drop reason", ">pkt/s", ">pkts"]);
+        for (reason, rate, total) in &self.drops {
+            drops.row([reason.clone(), output::si(*rate), total.to_string()]);
+        }
+        let mut out = format!("{}\n{}", ports.render(0), workers.render(0));
+        if !drops.is_empty() {
+            out.push_str(&format!("\n{}", drops.render(0)));
+        }
+        out
+    }
+}
+
+impl WorkerRate {
+    fn between(before: &WorkerInfo, now: &WorkerInfo, ns: u64) -> Self {
+        let seconds = ns as f64 / 1e9;
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        let grown = |of: fn(&StateTimes) -> u64| of(&now.time).saturating_sub(of(&before.time));
+        let bursts = now.bursts.total().saturating_sub(before.bursts.total());
+        let rx_pkts = now.rx_pkts.saturating_sub(before.rx_pkts);
+        let polls = now.polls.saturating_sub(before.polls);
+        Self {
+            id: now.id,
+            state: now.state.name(),
+            time: StateTimes {
+                poll_ns: grown(|time| time.poll_ns),
+                nap_ns: grown(|time| time.nap_ns),
+                interrupt_ns: grown(|time| time.interrupt_ns),
+            },
+            cpu: share(now.cpu_ns.saturating_sub(before.cpu_ns), ns),
+            pps: rx_pkts as f64 / seconds,
+            wakeups_s: rate(wakeups(now), wakeups(before)),
+            naps_s: rate(now.naps, before.naps),
+            flips_s: rate(now.flips, before.flips),
+            empty: share(now.empty_polls.saturating_sub(before.empty_polls), polls),
+            pkts_per_burst: if bursts == 0 {
+                0.0
+            } else {
+                rx_pkts as f64 / bursts as f64
+            },
+        }
+    }
+}
+
+/// Writes the shares of time as "poll 12 %, nap 80 %, interrupt 8 %", the small ones left out.
+pub(crate) fn shares(time: &StateTimes) -> String {
+    let all = (time.poll_ns + time.nap_ns + time.interrupt_ns).max(1);
+    let parts: Vec<_> = [
+        ("poll", time.poll_ns),
+        ("nap", time.nap_ns),
+        ("interrupt", time.interrupt_ns),
+    ]
+    .into_iter()
+    .map(|(name, ns)| (name, share(ns, all)))
+    .filter(|(_, share)| *share >= 0.005)
+    .map(|(name, share)| format!("{name} {}", output::percent(share)))
+    .collect();
+    parts.join(", ")
+}
+
+/// Draws the shares of time: `#` polling, `=` naps, `.` waiting for interrupts.
+pub(crate) fn bar(time: &StateTimes, width: usize) -> String {
+    let all = (time.poll_ns + time.nap_ns + time.interrupt_ns).max(1);
+    let cells = |ns: u64| (share(ns, all) * width as f64).round() as usize;
+    let poll = cells(time.poll_ns).min(width);
+    let nap = cells(time.nap_ns).min(width - poll);
+    format!(
+        "{}{}{}",
+        "#".repeat(poll),
+        "=".repeat(nap),
+        ".".repeat(width - poll - nap)
+    )
+}
