@@ -26,6 +26,7 @@ pub mod numbers;
 pub mod parse;
 pub mod tcp;
 pub mod time;
+pub mod toeplitz;
 pub mod udp;
 pub mod vlan;
 
@@ -37,3 +38,4 @@ pub use mac::MacAddr;
 pub use numbers::{ether_type, ip_protocol};
 pub use parse::{parse, parse_l2};
 pub use time::Instant;
+pub use toeplitz::Toeplitz;
