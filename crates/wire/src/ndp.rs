@@ -250,7 +250,7 @@ pub enum NdpOption<'a> {
     RedirectedPacket(&'a [u8]),
     /// Type 5: the MTU of the link, bytes.
     Mtu(u32),
-    /// Any other option.
+    /// Any other option, or one whose length is not that of its type on Ethernet: to be ignored.
     Other {
         /// Its type.
         kind: u8,
@@ -307,42 +307,34 @@ impl<'a> Iterator for Options<'a> {
             return Some(Err(DropReason::NeighbourDiscovery));
         };
         self.rest = rest;
-        let parsed = parse_option(kind, option);
-        if parsed.is_none() {
-            self.rest = &[];
-        }
-        Some(parsed.ok_or(DropReason::NeighbourDiscovery))
+        let data = option.get(2..).unwrap_or_default();
+        Some(Ok(
+            parse_option(kind, data).unwrap_or(NdpOption::Other { kind, data })
+        ))
     }
 }
 
-/// Reads one option of at least eight bytes; `None` if its length does not fit its type.
-fn parse_option(kind: u8, option: &[u8]) -> Option<NdpOption<'_>> {
-    let data = option.get(2..)?;
-    Some(match kind {
-        // RFC 2464 6: on Ethernet the option is eight bytes long.
-        1 | 2 if option.len() == 8 => {
-            let mac = MacAddr(*data.first_chunk()?);
-            if kind == 1 {
-                NdpOption::SourceLinkLayer(mac)
-            } else {
-                NdpOption::TargetLinkLayer(mac)
-            }
-        }
-        3 => {
-            let fixed: &[u8; 30] = data.try_into().ok()?;
-            NdpOption::Prefix {
+/// Reads what follows type and length; `None` if the type is unknown, or the length is not that of the
+/// type on Ethernet (RFC 2464 6), so that the option is to be ignored.
+fn parse_option(kind: u8, data: &[u8]) -> Option<NdpOption<'_>> {
+    match (kind, data.len()) {
+        (1, 6) => Some(NdpOption::SourceLinkLayer(MacAddr(*data.first_chunk()?))),
+        (2, 6) => Some(NdpOption::TargetLinkLayer(MacAddr(*data.first_chunk()?))),
+        (3, 30) => {
+            let fixed = data.first_chunk::<30>()?;
+            Some(NdpOption::Prefix {
                 prefix_length: fixed[0],
                 on_link: fixed[1] & 0x80 != 0,
                 autonomous: fixed[1] & 0x40 != 0,
                 valid_s: be32!(fixed, 2),
                 preferred_s: be32!(fixed, 6),
                 prefix: Ipv6Addr::from_octets(*chunk(fixed, 14)?),
-            }
+            })
         }
-        4 => NdpOption::RedirectedPacket(data.get(6..)?),
-        5 if option.len() == 8 => NdpOption::Mtu(be32!(data.first_chunk::<6>()?, 2)),
-        _ => NdpOption::Other { kind, data },
-    })
+        (4, _) => Some(NdpOption::RedirectedPacket(data.get(6..)?)),
+        (5, 6) => Some(NdpOption::Mtu(be32!(data.first_chunk::<6>()?, 2))),
+        _ => None,
+    }
 }
 
 /// What the node itself sends: solicitations, and advertisements of its own addresses.

@@ -67,9 +67,12 @@ impl Toeplitz {
     #[inline]
     pub fn hash(&self, input: &[u8]) -> u32 {
         let (tables, _) = self.tables.as_chunks::<2>();
-        input.iter().zip(tables).fold(0, |hash, (byte, [high, low])| {
-            hash ^ high[usize::from(byte >> 4)] ^ low[usize::from(byte & 0xf)]
-        })
+        input
+            .iter()
+            .zip(tables)
+            .fold(0, |hash, (byte, [high, low])| {
+                hash ^ high[usize::from(byte >> 4)] ^ low[usize::from(byte & 0xf)]
+            })
     }
 
     /// Hashes a flow as a NIC does: source, destination and, for TCP and UDP, both ports.
@@ -126,13 +129,62 @@ mod tests {
     /// destination, its port, source, its port, hash of the addresses, hash with ports: the vectors
     /// of "Verifying the RSS Hash Calculation" in Microsoft's Windows driver documentation.
     const VECTORS: [(&str, u16, &str, u16, u32, u32); 8] = [
-        ("161.142.100.80", 1766, "66.9.149.187", 2794, 0x323e_8fc2, 0x51cc_c178),
-        ("65.69.140.83", 4739, "199.92.111.2", 14230, 0xd718_262a, 0xc626_b0ea),
-        ("12.22.207.184", 38024, "24.19.198.95", 12898, 0xd2d0_a5de, 0x5c2b_394a),
-        ("209.142.163.6", 2217, "38.27.205.30", 48228, 0x8298_9176, 0xafc7_327f),
-        ("202.188.127.2", 1303, "153.39.163.191", 44251, 0x5d18_09c5, 0x10e8_28a2),
-        ("3ffe:2501:200:3::1", 1766, "3ffe:2501:200:1fff::7", 2794, 0x2cc1_8cd5, 0x4020_7d3d),
-        ("ff02::1", 4739, "3ffe:501:8::260:97ff:fe40:efab", 14230, 0x0f0c_461c, 0xdde5_1bbf),
+        (
+            "161.142.100.80",
+            1766,
+            "66.9.149.187",
+            2794,
+            0x323e_8fc2,
+            0x51cc_c178,
+        ),
+        (
+            "65.69.140.83",
+            4739,
+            "199.92.111.2",
+            14230,
+            0xd718_262a,
+            0xc626_b0ea,
+        ),
+        (
+            "12.22.207.184",
+            38024,
+            "24.19.198.95",
+            12898,
+            0xd2d0_a5de,
+            0x5c2b_394a,
+        ),
+        (
+            "209.142.163.6",
+            2217,
+            "38.27.205.30",
+            48228,
+            0x8298_9176,
+            0xafc7_327f,
+        ),
+        (
+            "202.188.127.2",
+            1303,
+            "153.39.163.191",
+            44251,
+            0x5d18_09c5,
+            0x10e8_28a2,
+        ),
+        (
+            "3ffe:2501:200:3::1",
+            1766,
+            "3ffe:2501:200:1fff::7",
+            2794,
+            0x2cc1_8cd5,
+            0x4020_7d3d,
+        ),
+        (
+            "ff02::1",
+            4739,
+            "3ffe:501:8::260:97ff:fe40:efab",
+            14230,
+            0x0f0c_461c,
+            0xdde5_1bbf,
+        ),
         (
             "fe80::200:f8ff:fe21:67cf",
             38024,
@@ -161,8 +213,16 @@ mod tests {
     fn microsoft_vectors() {
         let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
         for vector in &VECTORS {
-            assert_eq!(toeplitz.hash_flow(&key(vector, ip_protocol::TCP)), vector.5, "{vector:?}");
-            assert_eq!(toeplitz.hash_flow(&key(vector, ip_protocol::SCTP)), vector.4, "{vector:?}");
+            assert_eq!(
+                toeplitz.hash_flow(&key(vector, ip_protocol::TCP)),
+                vector.5,
+                "{vector:?}"
+            );
+            assert_eq!(
+                toeplitz.hash_flow(&key(vector, ip_protocol::SCTP)),
+                vector.4,
+                "{vector:?}"
+            );
         }
     }
 
@@ -172,7 +232,10 @@ mod tests {
         let plain = Toeplitz::new(&MICROSOFT_KEY);
         for vector in &VECTORS {
             let key = key(vector, ip_protocol::UDP);
-            assert_eq!(symmetric.hash_flow(&key), symmetric.hash_flow(&key.reversed()));
+            assert_eq!(
+                symmetric.hash_flow(&key),
+                symmetric.hash_flow(&key.reversed())
+            );
             assert_ne!(plain.hash_flow(&key), plain.hash_flow(&key.reversed()));
         }
     }

@@ -1,0 +1,4 @@
+//! The bodies of the fuzz targets as plain functions, so that ordinary tests replay their corpora too.
+#![forbid(unsafe_code)]
+
+pub mod wire_targets;
