@@ -11,6 +11,7 @@ use crate::{claims, tidy, workspace};
 pub(crate) fn generated() -> Result<Vec<(PathBuf, String)>> {
     let mut files = claims::generated()?;
     files.push(("docs/drop-reasons.md".into(), drop_reasons()?));
+    files.push(("docs/configuration.md".into(), configuration()?));
     Ok(files)
 }
 
@@ -48,6 +49,38 @@ fn drop_reasons() -> Result<String> {
             reason.text(),
             reason.source()
         )?;
+    }
+    Ok(text)
+}
+
+fn configuration() -> Result<String> {
+    let mut text = String::from(
+        "# The configuration file\n\n\
+         Generated from `crates/control/src/config/keys.rs` by `cargo xtask docs`; `tidegate man` makes \
+         tidegate.toml(5) of the same. One TOML file; `tidegate check -c node.toml` shows what is wrong in it \
+         with file, line, cause and one remedy. Keys and tables that are not listed here are errors. Files to \
+         start from: [examples](../examples).\n",
+    );
+    for table in control::config::keys::TABLES {
+        let many = if table.many {
+            " May be given many times."
+        } else {
+            ""
+        };
+        write!(
+            text,
+            "\n## `{}`\n\n{}{many}\n\n| key | value | default | meaning | example |\n\
+             | --- | --- | --- | --- | --- |\n",
+            table.header(),
+            table.text
+        )?;
+        for key in table.keys {
+            writeln!(
+                text,
+                "| `{}` | {} | {} | {} | `{}` |",
+                key.name, key.kind, key.default, key.text, key.example
+            )?;
+        }
     }
     Ok(text)
 }

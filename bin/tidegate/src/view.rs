@@ -402,3 +402,153 @@ pub(crate) fn bar(time: &StateTimes, width: usize) -> String {
         ".".repeat(width - poll - nap)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use control::api::{
+        DropInfo, EdgeInfo, FramesInfo, GraphNodeInfo, InterruptKind, NodeInfo, PortCounters,
+        QueueInfo, Timestamp, WorkerState,
+    };
+    use wire::DropReason;
+
+    use super::*;
+
+    /// A node after `seconds` at `pps` packets a second through one worker.
+    fn stats(seconds: u64, pps: u64) -> Stats {
+        let ns = seconds * 1_000_000_000;
+        let pkts = seconds * pps;
+        let counters = PortCounters {
+            rx_pkts: pkts,
+            rx_bytes: pkts * 100,
+            tx_pkts: pkts,
+            tx_bytes: pkts * 100,
+            rx_ring_full_pkts: seconds,
+            ..PortCounters::default()
+        };
+        let port = PortInfo {
+            id: 0,
+            name: "wan".into(),
+            driver: "af_xdp".into(),
+            driver_asked: "auto".into(),
+            mode: "native copy".into(),
+            refused: vec!["native zero-copy: the driver has none".into()],
+            interface: Some("eth0".into()),
+            mac: "02:00:00:00:00:01".into(),
+            mtu: 1500,
+            addresses: vec!["192.0.2.1/24".into()],
+            bridge: None,
+            idle_mode: "hybrid".into(),
+            up: true,
+            counters,
+            queues: vec![QueueInfo {
+                id: 0,
+                worker: 0,
+                interrupt: InterruptKind::Level,
+                zero_copy: false,
+                rss: false,
+                counters,
+            }],
+        };
+        let worker = WorkerInfo {
+            id: 0,
+            cpu: Some(1),
+            state: WorkerState::Nap,
+            time: StateTimes {
+                poll_ns: ns / 4,
+                nap_ns: ns / 2,
+                interrupt_ns: ns / 4,
+            },
+            cpu_ns: ns / 5,
+            polls: 40 * pkts,
+            empty_polls: 30 * pkts,
+            arm_ready: 1,
+            wakeups_packet: 100 * seconds,
+            wakeups_timer: seconds,
+            wakeups_message: 0,
+            naps: 10_000 * seconds,
+            flips: seconds,
+            bursts: BurstHistogram {
+                buckets: [pkts / 10, pkts / 10, 0, 0, 0, 0, 0],
+            },
+            rx_pkts: pkts,
+            tx_pkts: pkts,
+            dropped_pkts: 3 * seconds,
+            handoff_out_pkts: 0,
+            handoff_in_pkts: 0,
+            frames: 8192,
+            frames_free: 4000,
+            frames_free_min: 3900,
+        };
+        Stats {
+            at: Timestamp::UNIX_EPOCH,
+            node: NodeInfo {
+                name: "edge".into(),
+                version: "0.1.0".into(),
+                pid: 42,
+                started_at: Timestamp::UNIX_EPOCH,
+                uptime_ns: ns,
+                config_file: Some("/etc/tidegate/node.toml".into()),
+                config_generation: 1,
+                idle_mode: "hybrid".into(),
+                latency_budget_us: 100,
+                frames: FramesInfo {
+                    per_worker: 8192,
+                    frame_bytes: 2048,
+                    pages: "huge 2 MiB".into(),
+                    refused: None,
+                },
+            },
+            workers: vec![worker],
+            ports: vec![port],
+            stages: vec![GraphNodeInfo {
+                name: "ip4-forward".into(),
+                batches: pkts / 4,
+                pkts,
+                dropped_pkts: 3 * seconds,
+                edges: vec![EdgeInfo {
+                    name: "tx".into(),
+                    pkts: pkts - 3 * seconds,
+                }],
+            }],
+            drops: vec![DropInfo::new(DropReason::NoRoute, 3 * seconds)],
+        }
+    }
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    #[test]
+    fn totals_are_as_recorded() {
+        insta::assert_snapshot!(plain(&totals(&stats(60, 20_000))));
+    }
+
+    #[test]
+    fn rates_are_as_recorded() {
+        let rates = Rates::between(&stats(60, 20_000), &stats(62, 20_000));
+        insta::assert_snapshot!(plain(&rates.render()));
+    }
+
+    #[test]
+    fn node_that_did_nothing_divides_by_nothing() {
+        let mut idle = stats(0, 0);
+        idle.drops.clear();
+        let rates = Rates::between(&idle, &idle);
+        assert!(!plain(&rates.render()).contains("NaN"));
+        assert!(plain(&totals(&idle)).contains("no drops"));
+    }
+
+    #[test]
+    fn bar_is_as_long_as_asked() {
+        for (poll_ns, nap_ns, interrupt_ns) in
+            [(1, 1, 1), (0, 0, 0), (7, 0, 0), (1, 999, 0), (33, 33, 34)]
+        {
+            let time = StateTimes {
+                poll_ns,
+                nap_ns,
+                interrupt_ns,
+            };
+            assert_eq!(bar(&time, 10).len(), 10, "{time:?}");
+        }
+    }
+}

@@ -95,3 +95,13 @@ fn file_that_is_not_text() {
         .replace(&file.path().display().to_string(), "FILE");
     insta::assert_snapshot!(message);
 }
+
+#[test]
+fn problem_found_elsewhere_gets_its_place() {
+    let text = "[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\", \"192.0.2.2/24\"]\n";
+    let found = [("port[0].addresses[1]", "one is enough", "remove it")];
+    let error = control::config::problems_at("node.toml", text, found);
+    let problem = &error.problems()[0];
+    assert_eq!((problem.line, problem.column), (3, 30));
+    insta::assert_snapshot!(error.render(false, 100));
+}

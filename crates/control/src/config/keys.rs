@@ -63,7 +63,7 @@ pub const TABLES: &[TableDoc] = &[
             ),
             key(
                 "frames_per_worker",
-                "integer, 64 to 1048576",
+                "integer, 256 to 1048576",
                 "8192",
                 "frames_per_worker = 8192",
                 "Frames that each worker owns: rings, queues and packets in flight.",

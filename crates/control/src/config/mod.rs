@@ -24,11 +24,18 @@ pub use schema::{
 /// The file cannot be read, is not TOML, has keys or values that the schema does not know, or
 /// contradicts itself.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+    parse(&path.display().to_string(), &read(path)?)
+}
+
+/// Reads a configuration file's text.
+///
+/// # Errors
+/// The file cannot be read, or is not UTF-8.
+pub fn read(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
         file: path.display().to_string(),
         source,
-    })?;
-    parse(&path.display().to_string(), &text)
+    })
 }
 
 /// Checks a configuration; `file` is its name in messages.
@@ -49,6 +56,27 @@ pub fn parse(file: &str, text: &str) -> Result<Config, ConfigError> {
         Ok(config)
     } else {
         Err(invalid(problems))
+    }
+}
+
+/// Shows problems that somebody else found in a configuration that [`parse`] accepted, each given as
+/// place (`route[2].via`), cause and remedy.
+pub fn problems_at<'a>(
+    file: &str,
+    text: &str,
+    found: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>,
+) -> ConfigError {
+    let places = locate::Places::new(text);
+    let problem = |(place, message, remedy): (&str, &str, &str)| {
+        let path = place.replace('[', ".").replace(']', "");
+        let key = path.rsplit('.').find(|part| part.parse::<usize>().is_err());
+        let label = key.map_or_else(String::new, |key| format!("see `{key}`"));
+        Problem::new(text, places.of(&path), message, label, remedy)
+    };
+    ConfigError::Invalid {
+        file: file.to_owned(),
+        text: text.to_owned(),
+        problems: found.into_iter().map(problem).collect(),
     }
 }
 

@@ -127,7 +127,7 @@ impl Checker<'_> {
         self.range(
             "node.frames_per_worker",
             node.frames_per_worker,
-            64,
+            256,
             1 << 20,
             " frames",
         );
