@@ -5,9 +5,11 @@
 //! that it can: what arrives at the other end is the uncut segment, with a partial checksum. A forwarder
 //! must cut it, or the next hop drops it.
 
+use wire::checksum::Sum;
+
 use crate::batch::Batch;
 use crate::frame::{Frame, FrameFlags};
-use crate::offload::{be16, ipv6_transport, network, sum};
+use crate::offload::{be16, ipv6_transport, network};
 use crate::pool::Pool;
 use crate::queue::QueueStats;
 
@@ -167,20 +169,22 @@ impl Segmenter {
         let network_len = bytes.len() - self.network;
         let transport_len = bytes.len() - self.transport;
         let ip = bytes.get_mut(self.network..self.transport)?;
-        let mut pseudo = if self.ipv6 {
+        let addresses = if self.ipv6 {
             put16(ip, 4, network_len - 40)?;
-            u32::from(sum(ip.get(8..40)?))
+            Sum::of(ip.get(8..40)?)
         } else {
             put16(ip, 2, network_len)?;
             let id = usize::from(be16(ip, 4)?) + n;
             put16(ip, 4, id)?;
             put16(ip, 10, 0)?;
-            let checksum = !sum(ip);
-            put16(ip, 10, usize::from(checksum))?;
-            u32::from(sum(ip.get(12..20)?))
+            let checksum = Sum::of(ip).checksum();
+            put16(ip, 10, checksum.into())?;
+            Sum::of(ip.get(12..20)?)
         };
         let protocol = if self.udp { UDP } else { TCP };
-        pseudo += u32::from(protocol) + transport_len as u32;
+        let pseudo = addresses
+            .add_u16(protocol.into())
+            .add_u16(transport_len as u16);
         let transport = bytes.get_mut(self.transport..)?;
         let field = if self.udp {
             put16(transport, 4, transport_len)?;
@@ -190,12 +194,9 @@ impl Segmenter {
             16
         };
         put16(transport, field, 0)?;
-        let total = pseudo + u32::from(sum(transport));
-        let folded = (total & 0xffff) + (total >> 16);
-        let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
-        // RFC 768: a UDP checksum of zero means "none".
-        let checksum = if checksum == 0 { 0xffff } else { checksum };
-        put16(transport, field, usize::from(checksum))
+        // For UDP zero means "none" (RFC 768); for TCP both zeros are equal.
+        let checksum = pseudo.add_bytes(transport).udp_checksum();
+        put16(transport, field, checksum.into())
     }
 
     /// Moves the sequence number on; FIN and PSH stay on the last segment, CWR on the first (RFC 3168 6.1.2).

@@ -38,11 +38,8 @@ pub(super) fn finish_partial(frame: &mut [u8]) -> bool {
 /// Computes the checksum over a segment whose field holds the pseudo-header's sum.
 #[cold]
 fn finish(segment: &mut [u8], field: usize) {
-    let checksum = match !crate::offload::sum(segment) {
-        // RFC 768: zero means "none"; for TCP the two are equal in one's complement.
-        0 => 0xffff,
-        checksum => checksum,
-    };
+    // For UDP zero means "none" (RFC 768); for TCP both zeros are equal.
+    let checksum = wire::checksum::Sum::of(segment).udp_checksum();
     if let Some(to) = segment.get_mut(field..field + 2) {
         to.copy_from_slice(&checksum.to_be_bytes());
     }
