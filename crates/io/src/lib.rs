@@ -38,6 +38,7 @@ pub mod pcapng;
 pub mod pool;
 pub mod port;
 pub mod queue;
+pub mod raw;
 mod segment;
 pub mod tap;
 #[expect(unsafe_code, reason = "ppoll")]

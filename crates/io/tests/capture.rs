@@ -151,7 +151,10 @@ fn tcpdump_reads_what_was_written() {
     assert_eq!(text.matches("0x88b5").count(), 3, "{text}");
 }
 
-fn packets(bytes: &[u8]) -> Vec<(u32, u64, Vec<u8>, u32, Option<String>)> {
+/// Interface, time, bytes, original length and comment of a packet.
+type Fields = (u32, u64, Vec<u8>, u32, Option<String>);
+
+fn packets(bytes: &[u8]) -> Vec<Fields> {
     let mut reader = Reader::new(bytes).unwrap();
     let mut packets = Vec::new();
     while let Some(packet) = reader.next_packet().unwrap() {

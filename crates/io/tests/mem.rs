@@ -1,11 +1,9 @@
 //! The `mem` driver: frames are conserved, whatever the regions, threads and order of closing.
 
-#![expect(unsafe_code, reason = "waits on a descriptor as a worker does")]
-
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use io::port::{self, DriverSpec, PortSpec};
+use io::wait::{PollSet, Woken};
 use io::{Arm, Batch, Frame, HugePages, Pool, PortId, Queue, mem};
 
 const DEPTH: usize = 128;
@@ -171,14 +169,10 @@ fn sleeper(mut queue: Box<dyn Queue>, mut pool: Pool, total: u32) -> (Box<dyn Qu
         assert!(Instant::now() < deadline);
         if queue.rx(&mut pool, &mut batch) == 0 {
             if let Arm::Armed(fd) = queue.arm() {
-                let mut poll = libc::pollfd {
-                    fd: fd.as_raw_fd(),
-                    events: libc::POLLIN,
-                    revents: 0,
-                };
-                // SAFETY: `poll` is one valid entry.
-                let woken = unsafe { libc::poll(&raw mut poll, 1, 10_000) };
-                assert_eq!(woken, 1, "slept through frame {next}");
+                let mut set = PollSet::with_capacity(1);
+                set.add(fd);
+                let woken = set.wait(Some(Duration::from_secs(10)));
+                assert_eq!(woken, Woken::Readable(1), "slept through frame {next}");
             }
             queue.disarm();
         }

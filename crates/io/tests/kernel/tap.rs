@@ -3,7 +3,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Forwarder, Namespace, inside, needs, transfer, wait};
+use lab::netns::Namespace;
+
+use crate::common::{Forwarder, exec, namespace, needs, transfer, wait};
 use io::port::{self, DriverSpec, OpenPort, PortSpec};
 use io::tap::TapSpec;
 use io::{Arm, Batch, HugePages, Interface, Pool, PortId, Region};
@@ -14,27 +16,21 @@ fn open(region: &Arc<Region>, id: u16, settings: TapSpec, workers: u16) -> OpenP
 }
 
 /// Two TAP interfaces joined by a forwarder, each in a namespace with an address.
-fn joined() -> (Namespace, Namespace, Forwarder) {
-    let client = Namespace::new("client");
-    let server = Namespace::new("server");
-    let [left, right] = [&client, &server].map(|n| n.0.clone());
-    let forwarder = Forwarder::start(move || {
-        let pool = Pool::new(1024, 2048, HugePages::Auto).unwrap();
-        let region = pool.region();
-        let mut queues = [left, right].map(|name| {
-            let namespace = std::mem::ManuallyDrop::new(Namespace(name));
-            inside(&namespace, || {
-                open(region, 0, TapSpec::new("tap%d"), 1).queues.remove(0)
-            })
-        });
-        queues.reverse();
-        let [b, a] = queues;
-        (pool, a, b)
-    });
-    client.ip("addr add 192.0.2.1/24 dev tap0");
-    server.ip("addr add 192.0.2.2/24 dev tap0");
-    client.ip("addr add 2001:db8::1/64 dev tap0 nodad");
-    server.ip("addr add 2001:db8::2/64 dev tap0 nodad");
+fn joined() -> (Arc<Namespace>, Arc<Namespace>, Forwarder) {
+    let (client, server) = (namespace("client"), namespace("server"));
+    let pool = Pool::new(1024, 2048, HugePages::Auto).unwrap();
+    let region = pool.region();
+    let queue = |end: &Namespace| {
+        let port = end.run(|| open(region, 0, TapSpec::new("tap%d"), 1));
+        port.unwrap().queues.remove(0)
+    };
+    let (a, b) = (queue(&client), queue(&server));
+    let forwarder = Forwarder::start(pool, a, b);
+    for (end, number) in [(&client, 1), (&server, 2)] {
+        exec(end, &format!("ip addr add 192.0.2.{number}/24 dev tap0"));
+        let six = format!("ip addr add 2001:db8::{number}/64 dev tap0 nodad");
+        exec(end, &six);
+    }
     (client, server, forwarder)
 }
 
@@ -44,8 +40,8 @@ fn ping_and_tcp_of_both_families_pass() {
         return;
     }
     let (client, server, forwarder) = joined();
-    client.exec("ping -c 3 -i 0.05 -W 2 192.0.2.2");
-    client.exec("ping -c 2 -i 0.05 -W 2 -s 4000 192.0.2.2");
+    exec(&client, "ping -c 3 -i 0.05 -W 2 192.0.2.2");
+    exec(&client, "ping -c 2 -i 0.05 -W 2 -s 4000 192.0.2.2");
     transfer(&client, &server, "192.0.2.2:5001", 16 << 20);
     transfer(&server, &client, "[2001:db8::1]:5001", 16 << 20);
     let [left, right] = forwarder.stop();
@@ -66,8 +62,8 @@ fn settings_are_applied_and_closing_removes_the_interface() {
     ) {
         return;
     }
-    let namespace = Namespace::new("settings");
-    inside(&namespace, || {
+    let namespace = namespace("settings");
+    let body = || {
         let mut pool = Pool::new(64, 4096, HugePages::Never).unwrap();
         let settings = TapSpec {
             interface: "tgtap".into(),
@@ -85,13 +81,19 @@ fn settings_are_applied_and_closing_removes_the_interface() {
             assert_eq!(queue.rx(&mut pool, &mut Batch::new()), 0);
         }
         assert_eq!(pool.available(), 64);
-        assert!(Interface::get("tgtap").is_err(), "not persistent");
+        // A process that another test starts has the descriptor between its fork and its exec.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while Interface::get("tgtap").is_ok() {
+            assert!(Instant::now() < deadline, "the interface stays");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         // Frames of 2,048 bytes cannot hold such packets.
         let small = Pool::new(1, 2048, HugePages::Never).unwrap();
         let spec = PortSpec::new(PortId(0), "small", DriverSpec::Tap(settings));
         let refused = port::open(&spec, small.region(), 1).unwrap_err();
         assert!(refused.to_string().contains("4096"), "{refused}");
-    });
+    };
+    namespace.run(body).unwrap();
 }
 
 #[test]
@@ -99,12 +101,15 @@ fn an_empty_pool_drops_and_counts_and_comes_back() {
     if !needs("an_empty_pool_drops_and_counts_and_comes_back", &[]) {
         return;
     }
-    let namespace = Namespace::new("empty");
-    inside(&namespace, || {
+    let namespace = namespace("empty");
+    let body = || {
         let mut pool = Pool::new(8, 2048, HugePages::Never).unwrap();
         let mut port = open(pool.region(), 0, TapSpec::new("tap0"), 1);
-        namespace.ip("addr add 192.0.2.1/24 dev tap0");
-        namespace.ip("neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 dev tap0");
+        exec(&namespace, "ip addr add 192.0.2.1/24 dev tap0");
+        exec(
+            &namespace,
+            "ip neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 dev tap0",
+        );
         let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
         let queue = &mut *port.queues[0];
         let mut held = Vec::new();
@@ -126,7 +131,8 @@ fn an_empty_pool_drops_and_counts_and_comes_back() {
         assert!(matches!(queue.arm(), Arm::Armed(_)));
         queue.close(&mut pool);
         assert_eq!(pool.available(), 8);
-    });
+    };
+    namespace.run(body).unwrap();
 }
 
 /// Not a test of its own: what the next one kills.
@@ -147,8 +153,8 @@ fn nothing_is_left_after_a_kill() {
     if !needs("nothing_is_left_after_a_kill", &[]) {
         return;
     }
-    let namespace = Namespace::new("kill");
-    inside(&namespace, || {
+    let namespace = namespace("kill");
+    let body = || {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
@@ -172,5 +178,6 @@ fn nothing_is_left_after_a_kill() {
         let again = open(pool.region(), 0, TapSpec::new("tgkill"), 2);
         assert!(start.elapsed() < Duration::from_millis(100) || cfg!(debug_assertions));
         drop(again);
-    });
+    };
+    namespace.run(body).unwrap();
 }
