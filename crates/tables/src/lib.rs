@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+pub mod counter_table;
 pub mod counters;
 pub mod flow_map;
 pub mod lpm;
@@ -17,6 +18,8 @@ mod mapping;
     reason = "views zeroed memory as arrays of atomics; prefetch"
 )]
 pub mod memory;
+#[expect(unsafe_code, reason = "bitmaps of atomics are plain memory")]
+pub mod port_allocator;
 pub mod quiescent;
 #[expect(
     unsafe_code,
@@ -31,7 +34,9 @@ pub mod segment;
     reason = "compares 16 signatures with SSE2, beside a scalar twin"
 )]
 pub mod signature;
+pub mod sketch;
 pub mod sleep;
 pub mod slots;
 mod sync;
+pub mod token_bucket;
 pub mod wheel;

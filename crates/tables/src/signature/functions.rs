@@ -28,9 +28,23 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// Makes the function from 256 bits of randomness (`getrandom` at boot; fixed in tests).
+    /// Makes the function from 256 bits of randomness (`getrandom` at boot; fixed in tests). The bits are
+    /// stirred, so that a poor key gives an even hash as well, if no secret one.
     pub const fn new(key: [u64; 4]) -> Self {
-        Self { key }
+        let mut stirred = [0; 4];
+        let mut at = 0;
+        let mut state = 0_u64;
+        while at < 4 {
+            // SplitMix64 (Steele, Lea and Flood 2014) over the words so far.
+            state = (state ^ key[at]).wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            stirred[at] = z ^ (z >> 31);
+            state = stirred[at];
+            at += 1;
+        }
+        Self { key: stirred }
     }
 
     /// Hashes words to 64 bits.

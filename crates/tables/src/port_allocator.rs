@@ -1,0 +1,276 @@
+//! Ports of translated addresses, given out at most once each (no overloading: RFC 4787 REQ-1 would need
+//! endpoint-dependent mappings otherwise), in blocks of 64 that workers lease (RFC 7422 has the idea for
+//! logging; here it keeps allocation private to a worker).
+
+use crate::memory::{Memory, Plain};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Ports in a block: one word of bits.
+const BLOCK_PORTS: u32 = 64;
+const BLOCKS: usize = 1 << 10;
+
+/// The ports of one address: 64 bits a block and a word for its lessee.
+#[derive(Debug)]
+pub struct AddressPorts {
+    used: [AtomicU64; BLOCKS],
+    lessee: [AtomicU64; BLOCKS],
+}
+
+// SAFETY: arrays of atomic integers without padding: every pattern of bits is valid.
+unsafe impl Plain for AddressPorts {
+    fn zeroed() -> Self {
+        Self {
+            used: Plain::zeroed(),
+            lessee: Plain::zeroed(),
+        }
+    }
+}
+
+/// One translated port: which address of the pool, and the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortLease {
+    /// Index of the address in the pool.
+    pub address: u32,
+    /// The port.
+    pub port: u16,
+}
+
+/// Ports of a pool of addresses, shared by threads or processes. One bit a port: 16 KiB an address.
+#[derive(Debug)]
+pub struct PortAllocator {
+    addresses: Memory<AddressPorts>,
+    first_port: u16,
+    last_port: u16,
+}
+
+/// A worker's leased blocks; one a worker, kept by it.
+#[derive(Clone, Copy, Debug)]
+pub struct PortWorker {
+    /// Not zero.
+    id: u64,
+    /// Where to look first.
+    address: u32,
+    block: u32,
+}
+
+impl PortWorker {
+    /// Makes the state of worker `index`; different for each worker.
+    pub fn new(index: u32) -> Self {
+        Self {
+            id: u64::from(index) + 1,
+            address: 0,
+            // Spread, so that workers do not scan for free blocks in step.
+            block: index.wrapping_mul(61) % BLOCKS as u32,
+        }
+    }
+}
+
+impl PortAllocator {
+    /// Makes a pool of `addresses` addresses with ports `first_port..=last_port` each.
+    pub fn new(addresses: usize, first_port: u16, last_port: u16) -> Self {
+        Self::with_memory(Memory::heap(addresses), first_port, last_port)
+    }
+
+    /// Makes a pool of zeroed `memory`, or attaches to one that others use.
+    pub fn with_memory(memory: Memory<AddressPorts>, first_port: u16, last_port: u16) -> Self {
+        Self {
+            addresses: memory,
+            first_port,
+            last_port,
+        }
+    }
+
+    /// Takes a free port, from the worker's blocks while they have one, else from a block that nobody
+    /// leases, else from any; `None` if all ports of all addresses are in use.
+    pub fn allocate(&self, worker: &mut PortWorker) -> Option<PortLease> {
+        self.allocate_at(worker, worker.address as usize, worker.block as usize)
+            .or_else(|| self.lease_block(worker))
+            .or_else(|| self.borrow_port(worker))
+    }
+
+    /// Takes a free port of one address of the pool (address pooling "paired", RFC 4787 REQ-2).
+    pub fn allocate_from(&self, worker: &mut PortWorker, address: u32) -> Option<PortLease> {
+        self.addresses.get(address as usize)?;
+        if worker.address != address {
+            worker.address = address;
+        }
+        let address = address as usize;
+        let start = worker.block as usize;
+        let blocks = || (0..BLOCKS).map(move |at| (start + at) % BLOCKS);
+        blocks()
+            .find_map(|block| self.allocate_at(worker, address, block))
+            .or_else(|| blocks().find_map(|block| self.take_bit(address, block)))
+    }
+
+    /// Takes exactly this port (port preservation), if it is free; true if it was.
+    pub fn allocate_exact(&self, lease: PortLease) -> bool {
+        let (block, bit) = split(lease.port);
+        let Some(ports) = self.addresses.get(lease.address as usize) else {
+            return false;
+        };
+        let in_range = (self.first_port..=self.last_port).contains(&lease.port);
+        // AcqRel: pairs with the release half of `release`: the last user is done with the port.
+        in_range && ports.used[block].fetch_or(1 << bit, Ordering::AcqRel) & 1 << bit == 0
+    }
+
+    /// Gives a port back; false (and nothing changes) if it was not in use. Any worker may.
+    pub fn release(&self, lease: PortLease) -> bool {
+        let (block, bit) = split(lease.port);
+        let Some(ports) = self.addresses.get(lease.address as usize) else {
+            return false;
+        };
+        // AcqRel: the release half pairs with the acquire half of the allocating `fetch_or`.
+        ports.used[block].fetch_and(!(1 << bit), Ordering::AcqRel) & 1 << bit != 0
+    }
+
+    /// Number of ports in use: a pass over the bits.
+    pub fn in_use(&self) -> usize {
+        self.addresses
+            .iter()
+            .flat_map(|ports| &ports.used)
+            .map(|word| word.load(Ordering::Relaxed).count_ones() as usize)
+            .sum()
+    }
+
+    /// Gives the blocks of a worker that is gone to others; its ports stay in use until released.
+    pub fn release_blocks(&self, worker: PortWorker) {
+        for lessee in self.addresses.iter().flat_map(|ports| &ports.lessee) {
+            // Relaxed: a lease steers workers apart, it guards nothing.
+            let _ = lessee.compare_exchange(worker.id, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    fn allocate_at(
+        &self,
+        worker: &mut PortWorker,
+        address: usize,
+        block: usize,
+    ) -> Option<PortLease> {
+        let lessee = &self.addresses.get(address)?.lessee[block];
+        // Relaxed: as in `release_blocks`.
+        let holder = lessee.load(Ordering::Relaxed);
+        let ours = holder == worker.id
+            || holder == 0
+                && lessee
+                    .compare_exchange(0, worker.id, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok();
+        if !ours {
+            return None;
+        }
+        let lease = self.take_bit(address, block)?;
+        worker.block = block as u32;
+        worker.address = address as u32;
+        Some(lease)
+    }
+
+    fn lease_block(&self, worker: &mut PortWorker) -> Option<PortLease> {
+        self.places(worker)
+            .find_map(|(address, block)| self.allocate_at(worker, address, block))
+    }
+
+    fn borrow_port(&self, worker: &mut PortWorker) -> Option<PortLease> {
+        self.places(worker)
+            .find_map(|(address, block)| self.take_bit(address, block))
+    }
+
+    /// All blocks of all addresses, from the worker's last on.
+    fn places(&self, worker: &PortWorker) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let total = self.addresses.len() * BLOCKS;
+        let start = worker.address as usize * BLOCKS + worker.block as usize;
+        (0..total).map(move |at| {
+            let at = (start + at) % total;
+            (at / BLOCKS, at % BLOCKS)
+        })
+    }
+
+    fn take_bit(&self, address: usize, block: usize) -> Option<PortLease> {
+        let allowed = self.allowed(block);
+        let used = &self.addresses[address].used[block];
+        let mut seen = used.load(Ordering::Relaxed);
+        loop {
+            let free = !seen & allowed;
+            if free == 0 {
+                return None;
+            }
+            let bit = free.trailing_zeros();
+            // AcqRel: as in `allocate_exact`.
+            let before = used.fetch_or(1 << bit, Ordering::AcqRel);
+            if before & 1 << bit == 0 {
+                return Some(PortLease {
+                    address: address as u32,
+                    port: (block as u32 * BLOCK_PORTS + bit) as u16,
+                });
+            }
+            seen = before;
+        }
+    }
+
+    /// Bits of a block that lie in the range of ports.
+    fn allowed(&self, block: usize) -> u64 {
+        let start = block as u32 * BLOCK_PORTS;
+        let (first, last) = (u32::from(self.first_port), u32::from(self.last_port));
+        if first > last || start > last || start + BLOCK_PORTS <= first {
+            return 0;
+        }
+        let above = u64::MAX << first.saturating_sub(start);
+        let below = u64::MAX >> (start + BLOCK_PORTS - 1).saturating_sub(last);
+        above & below
+    }
+}
+
+fn split(port: u16) -> (usize, u32) {
+    (
+        usize::from(port) / BLOCK_PORTS as usize,
+        u32::from(port) % BLOCK_PORTS,
+    )
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use alloc::sync::Arc;
+    use alloc::vec::Vec;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_port_is_given_once_and_comes_back() {
+        let pool = PortAllocator::new(2, 1000, 1199);
+        let mut worker = PortWorker::new(0);
+        let mut leases = HashSet::new();
+        while let Some(lease) = pool.allocate(&mut worker) {
+            assert!((1000..=1199).contains(&lease.port));
+            assert!(leases.insert(lease), "port given twice");
+        }
+        assert_eq!((leases.len(), pool.in_use()), (400, 400));
+        let one = PortLease {
+            address: 1,
+            port: 1100,
+        };
+        assert!(!pool.allocate_exact(one));
+        assert!(pool.release(one));
+        assert!(!pool.release(one));
+        assert!(!pool.allocate_exact(PortLease { port: 999, ..one }));
+        assert_eq!(pool.allocate_from(&mut worker, 0), None);
+        assert_eq!(pool.allocate_from(&mut worker, 1), Some(one));
+        assert_eq!(pool.allocate_from(&mut worker, 2), None);
+        assert_eq!(PortAllocator::new(0, 1, 9).allocate(&mut worker), None);
+    }
+
+    #[test]
+    fn two_workers_never_get_one_port() {
+        let pool = Arc::new(PortAllocator::new(1, 1024, u16::MAX));
+        let threads = [0, 1].map(|index| {
+            let pool = Arc::clone(&pool);
+            std::thread::spawn(move || {
+                let mut worker = PortWorker::new(index);
+                core::iter::from_fn(|| pool.allocate(&mut worker)).collect::<Vec<_>>()
+            })
+        });
+        let leases: Vec<_> = threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect();
+        let distinct: HashSet<_> = leases.iter().copied().collect();
+        assert_eq!((leases.len(), distinct.len()), (64_512, 64_512));
+    }
+}
