@@ -228,6 +228,18 @@ impl Machine {
         changed.is_some_and(|(_, after)| after.state.is_usable())
     }
 
+    /// Notes an answer that does not tell a MAC address: the neighbour still has the known one (RFC 4861
+    /// 4.4: the option may be left out in an answer to a question to the neighbour alone).
+    pub fn confirmed(&mut self, key: &Key, now: Instant) {
+        self.table.update(key, now, true, |e| {
+            let lives = e.state.is_usable() && e.state != State::Permanent;
+            lives.then_some(Entry {
+                state: State::Reachable,
+                ..e
+            })
+        });
+    }
+
     /// Returns when [`Machine::next_due`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.asking.iter().map(|asking| asking.due).min()
@@ -394,6 +406,26 @@ mod tests {
         assert_eq!(all_due(m, 7000), [ask]);
         assert_eq!(all_due(m, 8000), [Due::Failed(key())]);
         assert_eq!(m.resolve(&key(), at(8001)), Action::Unreachable);
+    }
+
+    #[test]
+    fn an_answer_without_a_mac_address_confirms_the_known_one() {
+        let m = &mut machines(1)[0];
+        m.confirmed(&key(), at(0));
+        assert_eq!(state(m, 0), None);
+        m.resolve(&key(), at(0));
+        m.confirmed(&key(), at(1));
+        assert_eq!(
+            state(m, 1),
+            Some(State::Incomplete),
+            "there is none to confirm"
+        );
+        m.heard(&key(), MAC, REQUEST, at(2));
+        m.resolve(&key(), at(3));
+        assert_eq!(all_due(m, 5003), [Due::AskOne(key(), MAC)]);
+        m.confirmed(&key(), at(5004));
+        assert_eq!(state(m, 5005), Some(State::Reachable));
+        assert_eq!(all_due(m, 9000), []);
     }
 
     #[test]

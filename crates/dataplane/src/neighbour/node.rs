@@ -253,11 +253,12 @@ impl Resolve {
         } else {
             message.target
         };
-        if let Some(heard) = message.mac
-            && !told.is_unspecified()
-            && !owns6(interface, &told)
-        {
-            let key = Key::new(id, told.octets());
+        let believable = !told.is_unspecified() && !owns6(interface, &told);
+        let key = Key::new(id, told.octets());
+        if believable && message.mac.is_none() && message.solicited {
+            self.machine.confirmed(&key, cx.now);
+        }
+        if let Some(heard) = message.mac.filter(|_| believable) {
             let how = Heard {
                 solicited: message.solicited,
                 overrides: message.overrides || message.solicitation,

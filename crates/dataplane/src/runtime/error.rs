@@ -64,6 +64,15 @@ pub enum ReloadError {
     /// It makes no sense.
     #[error("the configuration is not usable: {0}")]
     Plan(#[from] PlanError),
+    /// The node has other ports or bridges, which only a restart changes.
+    #[error("{} cannot change while the node runs", paths.join(" and "))]
+    Structure {
+        /// Paths of the configuration.
+        paths: Vec<String>,
+    },
+    /// A worker does not read its messages.
+    #[error("a worker does not take the new configuration")]
+    Busy,
     /// The node has stopped.
     #[error("the node has stopped")]
     Stopped,
@@ -74,6 +83,8 @@ impl ReloadError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Plan(error) => error.problems.first().map(|p| p.remedy.clone()),
+            Self::Structure { .. } => Some("restart the node".into()),
+            Self::Busy => Some("see in `tidegate stats` whether the worker lives".into()),
             Self::Stopped => None,
         }
     }

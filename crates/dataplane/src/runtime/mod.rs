@@ -1,42 +1,63 @@
 //! The running node: ports, workers, published configuration, counters.
 
+mod capture;
 mod error;
 mod open;
+mod reload;
 mod report;
+mod workers;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use control::Config;
 use control::api::{
-    ApiError, BridgeInfo, CaptureRequest, ErrorCode, NeighbourInfo, RouteInfo, Stats, Timestamp,
+    ApiError, BridgeInfo, CaptureRequest, NeighbourInfo, RouteInfo, Stats, Timestamp,
 };
-use control::socket::Sink;
+use graph::{DrainReport, WorkerCounters};
+use io::PageKind;
+use wire::Instant;
 
+pub use capture::Capture;
 pub use error::{ReloadError, StartError};
+pub use workers::Links;
 
 use crate::forwarding::Forwarding;
+use crate::neighbour::Key;
 use crate::plan::Plan;
+use crate::prefix::mapped;
 use crate::topology::Shared;
 use open::OpenedPort;
+use workers::Workers;
 
 /// A running node. All methods may be called from any thread; none of them stops a worker's packets.
+/// Dropping it stops it.
 #[derive(Debug)]
 pub struct Dataplane {
     file: Option<PathBuf>,
     started_at: Timestamp,
-    started: std::time::Instant,
+    started: Instant,
+    pages: PageKind,
     shared: Shared,
     ports: Vec<OpenedPort>,
+    counters: Vec<Arc<WorkerCounters>>,
+    cpus: Vec<Option<u16>>,
+    workers: Arc<Mutex<Workers>>,
     state: Mutex<State>,
 }
 
-/// What a reload changes.
+/// What a reload or the end changes.
 #[derive(Debug)]
 struct State {
     config: Arc<Config>,
     plan: Plan,
     forwarding: Arc<Forwarding>,
+    ended: Option<Vec<Option<DrainReport>>>,
+}
+
+/// Takes a lock; nothing here panics while it holds one half-way through a change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Dataplane {
@@ -46,36 +67,57 @@ impl Dataplane {
     /// # Errors
     /// What is wrong with the configuration, or what the kernel refused.
     pub fn start(config: &Config, file: Option<PathBuf>) -> Result<Self, StartError> {
+        Self::start_with_links(config, file, &Links::new())
+    }
+
+    /// As [`Dataplane::start`], with the ends of links inside this process for ports whose driver is
+    /// `mem`, by port name.
+    ///
+    /// # Errors
+    /// As [`Dataplane::start`].
+    pub fn start_with_links(
+        config: &Config,
+        file: Option<PathBuf>,
+        links: &Links,
+    ) -> Result<Self, StartError> {
         let plan = Plan::new(config)?;
-        let workers = config.node.cpus.len().max(1) as u16;
-        let pools = open::pools(config, workers)?;
+        let count = config.node.cpus.len().max(1) as u16;
+        let pools = open::pools(config, count)?;
         let region = Arc::clone(pools[0].region());
-        let (ports, _queues) = open::ports(config, &region, workers)?;
+        let (ports, queues) = open::ports(config, links, &region, count)?;
         let facts: Vec<_> = ports.iter().map(OpenedPort::facts).collect();
         let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
-        let shared = Shared::new(&plan, Arc::clone(&forwarding), random());
+        let shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random());
+        let started = io::cpu::now();
+        for neighbour in &plan.neighbours {
+            let key = Key::new(neighbour.interface, mapped(&neighbour.address));
+            shared
+                .neighbours
+                .set_permanent(&key, neighbour.mac, started);
+        }
+        let workers = Workers::start(config, &shared, pools, queues)?;
+        tracing::info!(workers = count, ports = ports.len(), "the node runs");
         Ok(Self {
             file,
             started_at: Timestamp::now(),
-            started: std::time::Instant::now(),
+            started,
+            pages: region.pages(),
             shared,
             ports,
+            counters: workers.counters(),
+            cpus: workers.cpus(),
+            workers: Arc::new(Mutex::new(workers)),
             state: Mutex::new(State {
                 config: Arc::new(config.clone()),
                 plan,
                 forwarding,
+                ended: None,
             }),
         })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock half-way through a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the time on the clock of the workers.
-    fn now(&self) -> wire::Instant {
-        wire::Instant::from_ns(self.started.elapsed().as_nanos() as u64)
+        lock(&self.state)
     }
 
     /// Returns the configuration in force.
@@ -83,17 +125,17 @@ impl Dataplane {
         Arc::clone(&self.state().config)
     }
 
-    /// Puts what can be changed of a configuration in force: routes, neighbours, addresses, ageing times.
-    /// Returns what needs a restart, as paths of the configuration.
+    /// Puts a configuration in force without losing a packet: addresses, routes, neighbours and ageing
+    /// times. Returns what of it needs a restart and stays as it was, as paths of the configuration.
     ///
     /// # Errors
-    /// The configuration makes no sense, or the node has stopped.
+    /// The configuration makes no sense, has other ports or bridges, or the node has stopped; nothing
+    /// changes then.
     pub fn reload(&self, config: &Config) -> Result<Vec<String>, ReloadError> {
-        let _plan = Plan::new(config)?;
-        Ok(Vec::new())
+        reload::reload(self, config)
     }
 
-    /// Reads all counters.
+    /// Reads all counters. They are at most 5 ms old while packets flow.
     pub fn stats(&self) -> Stats {
         report::stats(self)
     }
@@ -113,47 +155,47 @@ impl Dataplane {
         report::bridges(self)
     }
 
-    /// Starts a capture; one runs at a time.
+    /// Prepares a capture; it begins with [`Capture::run`]. One runs at a time.
     ///
     /// # Errors
-    /// The request names a port or stage that is not there, or another capture runs.
-    pub fn capture(&self, _request: &CaptureRequest) -> Result<Capture, ApiError> {
-        Err(ApiError {
-            code: ErrorCode::Failed,
-            message: "the node does not capture yet".into(),
-            remedy: None,
-        })
+    /// The request names a port or stage that is not there.
+    pub fn capture(&self, request: &CaptureRequest) -> Result<Capture, ApiError> {
+        capture::prepare(self, request)
     }
 
     /// Tells whether every worker runs.
     pub fn is_healthy(&self) -> bool {
-        true
+        self.state().ended.is_none() && lock(&self.workers).are_running()
     }
 
-    /// Stops the workers: what is inside is sent or dropped (and counted), ports are detached. Returns the
-    /// last counters. A second call changes nothing.
+    /// Stops the workers: what is inside is sent or dropped (and counted), queues are closed, ports
+    /// detached. Returns the last counters. A second call changes nothing.
     pub fn stop(&self) -> Stats {
+        let mut state = self.state();
+        if state.ended.is_none() {
+            let reports = lock(&self.workers).stop();
+            for (worker, report) in reports.iter().enumerate() {
+                match report {
+                    Some(report) if report.home + report.kept_by_drivers >= report.frames => {}
+                    Some(report) => tracing::warn!(worker, ?report, "frames are missing"),
+                    None => tracing::error!(worker, "the worker did not end"),
+                }
+            }
+            state.ended = Some(reports);
+        }
+        drop(state);
         self.stats()
     }
-}
 
-/// A running capture.
-#[derive(Debug)]
-pub struct Capture(());
-
-impl Capture {
-    /// Writes pcapng to `sink` until it is closed or enough was captured.
-    ///
-    /// # Errors
-    /// The sink's.
-    pub fn run(self, _sink: &mut Sink) -> std::io::Result<()> {
-        Ok(())
+    /// Returns how each worker ended, once [`Dataplane::stop`] was called: frames owned, frames home,
+    /// frames that the kernel kept; `None` for a worker that did not end.
+    pub fn ended(&self) -> Option<Vec<Option<DrainReport>>> {
+        self.state().ended.clone()
     }
 }
 
-/// Returns a number that nobody outside can guess: the standard library seeds its hash maps from the
-/// kernel's randomness.
-fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::hash::RandomState::new().build_hasher().finish()
+impl Drop for Dataplane {
+    fn drop(&mut self) {
+        self.stop();
+    }
 }

@@ -4,12 +4,17 @@ use std::sync::Arc;
 
 use control::Config;
 use control::config::{DriverConfig, HugePagesConfig, PortConfig};
-use io::interface::MacAddress;
+use io::af_packet::AfPacketSpec;
+use io::af_xdp::AfXdpSpec;
+use io::interface::{Link, MacAddress};
+use io::pcap::PcapSpec;
 use io::port::{DriverSpec, OpenPort, PortSpec};
-use io::{HugePages, Pool, PortId, Queue, Region};
+use io::tap::TapSpec;
+use io::{Capabilities, HugePages, PageKind, Pool, PortId, Queue, Region};
 use wire::MacAddr;
 
 use super::StartError;
+use super::workers::Links;
 use crate::forwarding::PortFacts;
 
 /// An open port as listings show it; the workers have its queues. Unlike these, it may be shared by
@@ -23,6 +28,9 @@ pub(super) struct OpenedPort {
     pub(super) driver: &'static str,
     pub(super) mode: String,
     pub(super) refused: Vec<String>,
+    /// What each queue can do, in order.
+    pub(super) queues: Vec<Capabilities>,
+    link: Link,
 }
 
 /// The queues of a port, one a worker.
@@ -30,6 +38,7 @@ pub(super) type PortQueues = Vec<Box<dyn Queue>>;
 
 impl OpenedPort {
     fn split(port: OpenPort) -> (Self, PortQueues) {
+        let queues = port.queues.iter();
         let opened = Self {
             id: port.id,
             mac: port.mac,
@@ -38,6 +47,8 @@ impl OpenedPort {
             driver: port.driver,
             mode: port.mode,
             refused: port.refused,
+            queues: queues.map(|queue| queue.capabilities().clone()).collect(),
+            link: port.link,
         };
         (opened, port.queues)
     }
@@ -48,6 +59,11 @@ impl OpenedPort {
             mac: MacAddr(self.mac),
             mtu: self.mtu,
         }
+    }
+
+    /// Tells whether the port had a link when it was opened.
+    pub(super) fn is_up(&self) -> bool {
+        self.link != Link::Down
     }
 }
 
@@ -67,9 +83,23 @@ pub(super) fn pools(config: &Config, workers: u16) -> Result<Vec<Pool>, StartErr
     )?)
 }
 
+/// Returns the kind of pages in force, and why better ones were refused.
+pub(super) fn pages(kind: PageKind) -> (&'static str, Option<&'static str>) {
+    let refused = "no huge pages are reserved (write a number to /proc/sys/vm/nr_hugepages)";
+    match kind {
+        PageKind::Huge => ("huge 2 MiB", None),
+        PageKind::Transparent => (
+            "normal 4 KiB, merged by the kernel where it can",
+            Some(refused),
+        ),
+        PageKind::Normal => ("normal 4 KiB", Some(refused)),
+    }
+}
+
 /// Opens all ports.
 pub(super) fn ports(
     config: &Config,
+    links: &Links,
     region: &Arc<Region>,
     workers: u16,
 ) -> Result<(Vec<OpenedPort>, Vec<PortQueues>), StartError> {
@@ -78,18 +108,56 @@ pub(super) fn ports(
         .iter()
         .enumerate()
         .map(|(i, port)| {
-            let spec = PortSpec::new(PortId(i as u16), &*port.name, driver(port)?);
+            let driver = driver(config, port, links)?;
+            let spec = PortSpec::new(PortId(i as u16), &*port.name, driver);
             let port = io::port::open(&spec, region, workers)?;
             Ok(OpenedPort::split(port))
         })
         .collect()
 }
 
-fn driver(port: &PortConfig) -> Result<DriverSpec, StartError> {
-    match port.driver {
-        DriverConfig::Mem => Err(StartError::MemDriver {
-            port: port.name.clone(),
+/// Entries of a queue's rings: as many as leave half of a worker's frames for packets inside the node.
+pub(super) fn ring_entries(config: &Config) -> u32 {
+    let rings = config.port.len().max(1) as u32 * 2;
+    let share = config.node.frames_per_worker / 2 / rings;
+    // The largest power of two that is not more than the share.
+    (1 << share.max(1).ilog2()).clamp(64, 2048)
+}
+
+fn driver(config: &Config, port: &PortConfig, links: &Links) -> Result<DriverSpec, StartError> {
+    let interface = port.interface.as_ref().unwrap_or(&port.name);
+    let xdp = || AfXdpSpec {
+        ring_entries: ring_entries(config),
+        ..AfXdpSpec::new(interface)
+    };
+    Ok(match port.driver {
+        DriverConfig::Auto => DriverSpec::Auto(xdp()),
+        DriverConfig::AfXdp => DriverSpec::AfXdp(xdp()),
+        DriverConfig::AfPacket => DriverSpec::AfPacket(AfPacketSpec::new(interface)),
+        DriverConfig::Tap => DriverSpec::Tap(TapSpec {
+            mtu: port.mtu,
+            ..TapSpec::new(interface)
         }),
-        _ => Ok(DriverSpec::Null(io::null::NullSpec::default())),
+        DriverConfig::Pcap => DriverSpec::Pcap(pcap(port)),
+        DriverConfig::Mem => match links.get(&port.name) {
+            Some(end) => DriverSpec::Mem(end.clone()),
+            None => {
+                return Err(StartError::MemDriver {
+                    port: port.name.clone(),
+                });
+            }
+        },
+    })
+}
+
+/// A file that is there is replayed, once and as fast as the node takes it; one that is not is recorded.
+fn pcap(port: &PortConfig) -> PcapSpec {
+    let file = port.file.clone().unwrap_or_default();
+    if file.exists() {
+        return PcapSpec::replay(file);
+    }
+    PcapSpec {
+        record: Some(file),
+        ..PcapSpec::default()
     }
 }

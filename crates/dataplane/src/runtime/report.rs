@@ -3,12 +3,17 @@
 use std::net::IpAddr;
 
 use control::api::{
-    BridgeInfo, FramesInfo, InterruptKind, NeighbourInfo, NeighbourState, NodeInfo, PortCounters,
-    PortInfo, QueueInfo, RouteInfo, RouteKind, StationInfo, Stats, Timestamp,
+    BridgeInfo, BurstHistogram, DropInfo, EdgeInfo, FramesInfo, GraphNodeInfo, InterruptKind,
+    NeighbourInfo, NeighbourState, NodeInfo, PortCounters, PortInfo, QueueInfo, RouteInfo,
+    RouteKind, StateTimes, StationInfo, Stats, Timestamp, WorkerInfo, WorkerState,
 };
 use control::config::{DriverConfig, IdleMode};
+use graph::WorkerCounters;
+use io::cpu;
+use wire::DropReason;
 
 use super::Dataplane;
+use super::open::pages;
 use crate::forwarding::{Forwarding, Route, RouteEntry, RouteSource};
 use crate::neighbour::table::State;
 use crate::plan::{Plan, PortRole};
@@ -18,21 +23,22 @@ pub(super) fn stats(node: &Dataplane) -> Stats {
     Stats {
         at: Timestamp::now(),
         node: node_info(node),
-        workers: Vec::new(),
+        workers: workers(node),
         ports: ports(node),
-        stages: Vec::new(),
-        drops: Vec::new(),
+        stages: stages(node),
+        drops: drops(node),
     }
 }
 
 fn node_info(node: &Dataplane) -> NodeInfo {
     let state = node.state();
+    let (pages, refused) = pages(node.pages);
     NodeInfo {
         name: state.config.node.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         started_at: node.started_at,
-        uptime_ns: node.started.elapsed().as_nanos() as u64,
+        uptime_ns: (cpu::now() - node.started).as_nanos() as u64,
         config_file: node.file.clone(),
         config_generation: state.forwarding.generation,
         idle_mode: idle_name(state.config.idle.mode).to_owned(),
@@ -40,10 +46,137 @@ fn node_info(node: &Dataplane) -> NodeInfo {
         frames: FramesInfo {
             per_worker: state.config.node.frames_per_worker,
             frame_bytes: state.config.node.frame_bytes,
-            pages: String::new(),
-            refused: None,
+            pages: pages.to_owned(),
+            refused: refused.map(str::to_owned),
         },
     }
+}
+
+fn workers(node: &Dataplane) -> Vec<WorkerInfo> {
+    let workers = node.counters.iter().zip(&node.cpus).enumerate();
+    workers
+        .map(|(id, (counters, cpu))| WorkerInfo {
+            id: id as u16,
+            cpu: *cpu,
+            state: match counters.state.get() {
+                0 => WorkerState::Poll,
+                1 => WorkerState::Nap,
+                2 => WorkerState::Interrupt,
+                _ => WorkerState::Stopped,
+            },
+            time: StateTimes {
+                poll_ns: counters.poll_ns.get(),
+                nap_ns: counters.nap_ns.get(),
+                interrupt_ns: counters.interrupt_ns.get(),
+            },
+            cpu_ns: counters.cpu_ns.get(),
+            polls: counters.polls.get(),
+            empty_polls: counters.empty_polls.get(),
+            arm_ready: counters.arm_ready.get(),
+            wakeups_packet: counters.wakeups_packet.get(),
+            wakeups_timer: counters.wakeups_timer.get(),
+            wakeups_message: counters.wakeups_message.get(),
+            naps: counters.naps.get(),
+            flips: counters.flips.get(),
+            bursts: BurstHistogram {
+                buckets: core::array::from_fn(|i| counters.bursts[i].get()),
+            },
+            rx_pkts: counters.rx_pkts.get(),
+            tx_pkts: counters.tx_pkts.get(),
+            dropped_pkts: counters.dropped_pkts(),
+            handoff_out_pkts: counters.handoff_out_pkts.get(),
+            handoff_in_pkts: counters.handoff_in_pkts.get(),
+            frames: counters.frames.get() as u32,
+            frames_free: counters.frames_free.get() as u32,
+            frames_free_min: counters.frames_free_min.get() as u32,
+        })
+        .collect()
+}
+
+/// Sums each stage over the workers, whose graphs are alike.
+fn stages(node: &Dataplane) -> Vec<GraphNodeInfo> {
+    let Some(first) = node.counters.first() else {
+        return Vec::new();
+    };
+    let sum = |read: &dyn Fn(&WorkerCounters) -> u64| node.counters.iter().map(|c| read(c)).sum();
+    first
+        .nodes
+        .iter()
+        .enumerate()
+        .map(|(i, stage)| GraphNodeInfo {
+            name: stage.name.clone(),
+            batches: sum(&|c| c.nodes[i].batches.get()),
+            pkts: sum(&|c| c.nodes[i].pkts.get()),
+            dropped_pkts: sum(&|c| c.nodes[i].dropped_pkts()),
+            edges: stage
+                .edges
+                .iter()
+                .enumerate()
+                .map(|(j, edge)| EdgeInfo {
+                    name: format!("{} -> {}", edge.name, edge.to),
+                    pkts: sum(&|c| c.nodes[i].edges[j].pkts.get()),
+                })
+                .collect(),
+        })
+        .collect()
+}
+
+fn drops(node: &Dataplane) -> Vec<DropInfo> {
+    let count = |reason| -> u64 {
+        let nodes = node
+            .counters
+            .iter()
+            .flat_map(|counters| counters.nodes.iter());
+        let nodes: u64 = nodes.map(|stage| stage.drops(reason)).sum();
+        let rings = node
+            .counters
+            .iter()
+            .map(|counters| counters.handoff_full_pkts.get());
+        nodes
+            + if reason == DropReason::HandoffRingFull {
+                rings.sum()
+            } else {
+                0
+            }
+    };
+    DropReason::ALL
+        .iter()
+        .map(|&reason| (reason, count(reason)))
+        .filter(|&(_, pkts)| pkts > 0)
+        .map(|(reason, pkts)| DropInfo::new(reason, pkts))
+        .collect()
+}
+
+fn port_counters(counters: &graph::counters::PortCounters) -> PortCounters {
+    PortCounters {
+        rx_pkts: counters.rx_pkts.get(),
+        rx_bytes: counters.rx_bytes.get(),
+        rx_ring_full_pkts: counters.rx_ring_full_pkts.get(),
+        rx_no_frame_pkts: counters.rx_no_frame_pkts.get(),
+        rx_invalid_pkts: counters.rx_invalid_pkts.get(),
+        tx_pkts: counters.tx_pkts.get(),
+        tx_bytes: counters.tx_bytes.get(),
+        tx_error_pkts: counters.tx_error_pkts.get(),
+        syscalls: counters.syscalls.get(),
+    }
+}
+
+/// Lists a port's queues: queue `n` belongs to worker `n`.
+fn queues(node: &Dataplane, port: usize) -> Vec<QueueInfo> {
+    let capabilities = &node.ports[port].queues;
+    capabilities
+        .iter()
+        .zip(&node.counters)
+        .enumerate()
+        .map(|(id, (capabilities, counters))| QueueInfo {
+            id: id as u16,
+            worker: id as u16,
+            interrupt: interrupt_kind(capabilities.interrupt),
+            zero_copy: capabilities.zero_copy,
+            rss: capabilities.rss,
+            counters: port_counters(&counters.ports[port]),
+        })
+        .collect()
 }
 
 const fn idle_name(mode: IdleMode) -> &'static str {
@@ -73,31 +206,37 @@ fn ports(node: &Dataplane) -> Vec<PortInfo> {
     node.ports
         .iter()
         .zip(configured)
-        .map(|(open, (config, (plan, port)))| PortInfo {
-            id: open.id.0,
-            name: plan.name.clone(),
-            driver: open.driver.to_owned(),
-            driver_asked: driver_name(config.driver).to_owned(),
-            mode: open.mode.clone(),
-            refused: open.refused.clone(),
-            interface: open.interface.clone(),
-            mac: port.mac.to_string(),
-            mtu: port.mtu,
-            addresses: config.addresses.clone(),
-            bridge: match port.role {
-                PortRole::Routed(_) => None,
-                PortRole::Bridged(id) => Some(state.plan.bridges[id.index()].name.clone()),
-            },
-            idle_mode: idle_name(config.idle.unwrap_or(state.config.idle.mode)).to_owned(),
-            up: true,
-            counters: PortCounters::default(),
-            queues: Vec::<QueueInfo>::new(),
+        .map(|(opened, (config, (plan, port)))| {
+            let queues = queues(node, opened.id.index());
+            let mut counters = PortCounters::default();
+            queues
+                .iter()
+                .for_each(|queue| counters.add(&queue.counters));
+            PortInfo {
+                id: opened.id.0,
+                name: plan.name.clone(),
+                driver: opened.driver.to_owned(),
+                driver_asked: driver_name(config.driver).to_owned(),
+                mode: opened.mode.clone(),
+                refused: opened.refused.clone(),
+                interface: opened.interface.clone(),
+                mac: port.mac.to_string(),
+                mtu: port.mtu,
+                addresses: config.addresses.clone(),
+                bridge: match port.role {
+                    PortRole::Routed(_) => None,
+                    PortRole::Bridged(id) => Some(state.plan.bridges[id.index()].name.clone()),
+                },
+                idle_mode: idle_name(config.idle.unwrap_or(state.config.idle.mode)).to_owned(),
+                up: opened.is_up(),
+                counters,
+                queues,
+            }
         })
         .collect()
 }
 
 /// Translates how a driver wakes a worker.
-#[expect(dead_code, reason = "the workers' counters come with the worker loop")]
 const fn interrupt_kind(interrupt: io::Interrupt) -> InterruptKind {
     match interrupt {
         io::Interrupt::None => InterruptKind::None,
@@ -108,7 +247,7 @@ const fn interrupt_kind(interrupt: io::Interrupt) -> InterruptKind {
 
 pub(super) fn neighbours(node: &Dataplane) -> Vec<NeighbourInfo> {
     let state = node.state();
-    let found = node.shared.neighbours.neighbours(node.now());
+    let found = node.shared.neighbours.neighbours(cpu::now());
     found
         .into_iter()
         .filter_map(|neighbour| {
@@ -179,7 +318,7 @@ fn route(plan: &Plan, forwarding: &Forwarding, entry: &RouteEntry) -> Vec<RouteI
 
 pub(super) fn bridges(node: &Dataplane) -> Vec<BridgeInfo> {
     let state = node.state();
-    let now = node.now();
+    let now = cpu::now();
     let port_name = |port: io::PortId| {
         let port = state.plan.ports.get(port.index());
         port.map_or_else(String::new, |port| port.name.clone())

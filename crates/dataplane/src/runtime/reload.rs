@@ -1,0 +1,155 @@
+//! Puts a new configuration in force, as far as that goes without a restart.
+
+use std::sync::Arc;
+
+use control::Config;
+use graph::Snapshot;
+
+use super::{Dataplane, ReloadError, lock};
+use crate::forwarding::Forwarding;
+use crate::neighbour::Key;
+use crate::neighbour::table::State;
+use crate::plan::Plan;
+use crate::prefix::mapped;
+
+pub(super) fn reload(node: &Dataplane, config: &Config) -> Result<Vec<String>, ReloadError> {
+    let mut state = node.state();
+    if state.ended.is_some() {
+        return Err(ReloadError::Stopped);
+    }
+    let old = &state.config;
+    let other = other_structure(old, config);
+    if !other.is_empty() {
+        return Err(ReloadError::Structure { paths: other });
+    }
+    let (effective, needs_restart) = what_can_be(old, config);
+    let plan = Plan::new(&effective)?;
+    let facts: Vec<_> = node.ports.iter().map(super::OpenedPort::facts).collect();
+    let generation = state.forwarding.generation + 1;
+    let forwarding = Arc::new(Forwarding::new(&plan, &facts, generation));
+    let snapshot: Snapshot = Arc::clone(&forwarding) as Snapshot;
+    if !lock(&node.workers).reload(&snapshot) {
+        return Err(ReloadError::Busy);
+    }
+    neighbours(node, &state.plan, &plan);
+    state.config = Arc::new(effective);
+    state.plan = plan;
+    state.forwarding = forwarding;
+    tracing::info!(generation, "a new configuration is in force");
+    Ok(needs_restart)
+}
+
+/// Replaces the static neighbours.
+fn neighbours(node: &Dataplane, old: &Plan, new: &Plan) {
+    let table = &node.shared.neighbours;
+    let now = io::cpu::now();
+    let key = |n: &crate::plan::NeighbourPlan| Key::new(n.interface, mapped(&n.address));
+    for gone in old.neighbours.iter().map(key) {
+        let stays = new.neighbours.iter().any(|n| key(n) == gone);
+        let fixed = table
+            .get(&gone, now)
+            .is_some_and(|e| e.state == State::Permanent);
+        if !stays && fixed {
+            table.remove(&gone, now);
+        }
+    }
+    for neighbour in &new.neighbours {
+        if !table.set_permanent(&key(neighbour), neighbour.mac, now) {
+            tracing::warn!(address = %neighbour.address, "the neighbour table has no room for a static neighbour");
+        }
+    }
+}
+
+/// Returns the paths of what makes the packet graph another one: the ports and what belongs to bridges.
+fn other_structure(old: &Config, new: &Config) -> Vec<String> {
+    let mut paths = Vec::new();
+    let ports = |config: &Config| -> Vec<String> {
+        config.port.iter().map(|port| port.name.clone()).collect()
+    };
+    if ports(old) != ports(new) {
+        paths.push("port".to_owned());
+    }
+    let bridges = |config: &Config| -> Vec<(String, Vec<String>)> {
+        let bridges = config.bridge.iter();
+        bridges.map(|b| (b.name.clone(), b.ports.clone())).collect()
+    };
+    if bridges(old) != bridges(new) {
+        paths.push("bridge".to_owned());
+    }
+    paths
+}
+
+/// Returns the new configuration with what needs a restart as it was, and the paths of that.
+fn what_can_be(old: &Config, new: &Config) -> (Config, Vec<String>) {
+    let mut effective = new.clone();
+    let mut paths = Vec::new();
+    if old.node != new.node {
+        effective.node = old.node.clone();
+        paths.push("node".to_owned());
+    }
+    if old.idle != new.idle {
+        effective.idle = old.idle.clone();
+        paths.push("idle".to_owned());
+    }
+    for (i, (was, port)) in old.port.iter().zip(&mut effective.port).enumerate() {
+        let mut kept = |same: bool, key: &str| {
+            if !same {
+                paths.push(format!("port[{i}].{key}"));
+            }
+        };
+        kept(was.driver == port.driver, "driver");
+        kept(was.interface == port.interface, "interface");
+        kept(was.mac == port.mac, "mac");
+        kept(was.mtu == port.mtu, "mtu");
+        kept(was.idle == port.idle, "idle");
+        kept(was.file == port.file, "file");
+        let addresses = core::mem::take(&mut port.addresses);
+        *port = was.clone();
+        port.addresses = addresses;
+    }
+    (effective, paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        toml::from_str(text).expect("the test's TOML is of the right shape")
+    }
+
+    const OLD: &str =
+        "[[port]]\nname = \"a\"\naddresses = [\"192.0.2.1/24\"]\n[[port]]\nname = \"b\"\n";
+
+    #[test]
+    fn addresses_and_routes_change_and_the_rest_stays() {
+        let old = config(OLD);
+        let text = OLD
+            .replace(
+                "192.0.2.1/24",
+                "192.0.2.2/24\"]\nmtu = 1400\nidle = \"poll\"\nmac = \"02:00:00:00:00:01",
+            )
+            .replace("02:00:00:00:00:01\"]", "02:00:00:00:00:01\"")
+            + "[[route]]\nto = \"0.0.0.0/0\"\nvia = \"192.0.2.9\"\n[node]\ncpus = [1]\n[idle]\nmode = \"poll\"\n";
+        let (effective, paths) = what_can_be(&old, &config(&text));
+        assert_eq!(
+            paths,
+            ["node", "idle", "port[0].mac", "port[0].mtu", "port[0].idle"]
+        );
+        assert_eq!(effective.port[0].addresses, ["192.0.2.2/24"]);
+        assert_eq!((effective.port[0].mtu, effective.route.len()), (None, 1));
+        assert_eq!(effective.node, old.node);
+        assert_eq!(other_structure(&old, &effective), [""; 0]);
+    }
+
+    #[test]
+    fn other_ports_and_bridges_need_a_restart() {
+        let old = config(OLD);
+        assert_eq!(
+            other_structure(&old, &config(&OLD.replace("\"b\"", "\"c\""))),
+            ["port"]
+        );
+        let bridge = format!("{OLD}[[bridge]]\nname = \"lan\"\nports = [\"b\"]\n");
+        assert_eq!(other_structure(&old, &config(&bridge)), ["bridge"]);
+    }
+}
