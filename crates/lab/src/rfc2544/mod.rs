@@ -4,11 +4,15 @@
 //! The algorithms here see a device only as a function from a plan to a trial, so that they are tested
 //! against simulated devices with known limits.
 
+mod report;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::traffic::{Latency, Load, Trial, TrialPlan};
+
+pub use report::{Report, Step, run};
 
 /// How carefully to measure.
 #[derive(Clone, Debug, PartialEq)]
