@@ -20,6 +20,7 @@
 #[expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
 pub mod allocations;
 pub mod memory;
+pub mod node;
 mod report;
 mod sampling;
 

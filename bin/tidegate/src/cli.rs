@@ -123,6 +123,9 @@ pub(crate) enum Command {
     /// Bridges of a running node, with the stations that they have learnt.
     #[command(subcommand)]
     Bridge(List),
+    /// Measures this program as a node, or any device between two interfaces.
+    #[command(subcommand)]
+    Bench(crate::command::bench::Bench),
     /// Makes a running node read its configuration file again.
     Reload,
     /// Prints shell completions.

@@ -55,6 +55,7 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Route(_) => command::list::routes(global),
         Command::Neighbour(_) => command::list::neighbours(global),
         Command::Bridge(_) => command::list::bridges(global),
+        Command::Bench(bench) => command::bench::run(global, bench),
         Command::Reload => command::reload::run(global),
         Command::Completions(args) => command::generate::completions(args),
         Command::Man(args) => command::generate::man(args),

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam_utils::CachePadded;
 use tables::ring::{Consumer, Producer, spsc};
 
-use crate::batch::Batch;
+use crate::batch::{BATCH_MAX, Batch};
 use crate::doorbell::Doorbell;
 use crate::frame::{CompactFrame, Frame};
 use crate::ids::PortId;
@@ -234,6 +234,12 @@ impl Queue for MemQueue {
         let Some(parts) = &mut self.parts else {
             return 0;
         };
+        // A worker without frames does not send, so its frames must come home here, too.
+        if pool.available() < BATCH_MAX {
+            for frame in parts.come_back.pop_batch(usize::MAX) {
+                pool.free(frame.expand(PortId(0)));
+            }
+        }
         let mut received = 0;
         let mut bytes = 0;
         for compact in parts.rx.pop_batch(batch.room()) {

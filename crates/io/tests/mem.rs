@@ -145,6 +145,7 @@ fn ends_in_two_regions_copy_and_frames_go_home() {
     assert_eq!(a.rx(&mut left, &mut batch), 0);
     assert_eq!(a.stats().rx_invalid_pkts, 1);
     // An empty pool loses the frame, counted, and the sender gets it back all the same.
+    assert_eq!(b.rx(&mut right, &mut batch), 0, "brings the long one home");
     let mut held = Vec::new();
     while let Some(frame) = right.alloc() {
         held.push(frame);
@@ -183,6 +184,23 @@ fn sleeper(mut queue: Box<dyn Queue>, mut pool: Pool, total: u32) -> (Box<dyn Qu
         }
     }
     (queue, pool)
+}
+
+#[test]
+fn a_node_without_frames_gets_them_back_by_receiving() {
+    let mut ours = Pool::new(32, 2048, HugePages::Never).unwrap();
+    let mut theirs = Pool::new(64, 2048, HugePages::Never).unwrap();
+    let (mut a, mut b) = open_pair(&ours, &theirs);
+    let mut batch = Batch::new();
+    fill(&mut ours, &mut batch, 32, 0);
+    assert_eq!(a.tx(&mut ours, &mut batch), 32);
+    assert_eq!(ours.available(), 0);
+    // The other end copies them; who has nothing to send never calls `tx`.
+    assert_eq!(b.rx(&mut theirs, &mut batch), 32);
+    theirs.free_batch(&mut batch);
+    assert_eq!(a.rx(&mut ours, &mut batch), 0);
+    assert_eq!(ours.available(), 32);
+    assert_eq!(a.close(&mut ours) + b.close(&mut theirs), 0);
 }
 
 #[test]

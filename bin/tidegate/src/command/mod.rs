@@ -1,5 +1,6 @@
 //! The commands that ask a running node, a file or the machine.
 
+pub(crate) mod bench;
 pub(crate) mod capture;
 pub(crate) mod check;
 pub(crate) mod doctor;

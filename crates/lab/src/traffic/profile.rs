@@ -95,6 +95,13 @@ impl Profile {
         self.flows.len()
     }
 
+    /// Returns a frame of the first flow without sequence number and stamp, e.g. for a bench in memory.
+    pub fn example(&self) -> Vec<u8> {
+        let mut frame = self.template.clone();
+        frame[PORTS_AT..PORTS_AT + 4].copy_from_slice(&self.flows[0]);
+        frame
+    }
+
     /// Writes frame number `sequence` of `trial` into `frame`, without its send stamp; tells whether
     /// it fits.
     pub(crate) fn write(&self, frame: &mut io::Frame, trial: u8, sequence: u64) -> bool {
