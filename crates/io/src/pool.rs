@@ -30,7 +30,7 @@ pub enum HugePages {
 pub enum PageKind {
     /// Reserved huge pages (hugetlb).
     Huge,
-    /// Normal pages that the kernel was asked to merge (transparent huge pages).
+    /// Transparent huge pages, for at least half of the region.
     Transparent,
     /// Normal pages.
     Normal,
@@ -203,15 +203,20 @@ impl Drop for Region {
     }
 }
 
-/// Maps zeroed anonymous memory.
+/// Maps zeroed anonymous memory and fills it in.
 fn map(bytes: usize, extra_flags: libc::c_int) -> Result<NonNull<u8>, RegionError> {
+    map_with(bytes, libc::MAP_POPULATE | extra_flags)
+}
+
+/// Maps zeroed anonymous memory, filled in only if the flags say so.
+fn map_with(bytes: usize, flags: libc::c_int) -> Result<NonNull<u8>, RegionError> {
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
     let address = unsafe {
         libc::mmap(
             core::ptr::null_mut(),
             bytes,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE | extra_flags,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
             -1,
             0,
         )
@@ -228,19 +233,70 @@ fn map(bytes: usize, extra_flags: libc::c_int) -> Result<NonNull<u8>, RegionErro
     })
 }
 
-/// Maps normal memory aligned to huge pages and asks the kernel to merge it.
+/// Maps memory aligned to huge pages, asks the kernel for transparent ones, and fills it in; tells what the
+/// kernel gave.
 fn map_transparent(bytes: usize) -> Result<(NonNull<u8>, PageKind), RegionError> {
-    let base = map(bytes, 0)?;
-    // SAFETY: advises on exactly the mapping just made.
-    let advised = unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
-    Ok((
-        base,
-        if advised == 0 {
-            PageKind::Transparent
-        } else {
-            PageKind::Normal
-        },
-    ))
+    // Not populated yet: pages that are there already would stay small.
+    let spare = bytes + HUGE_PAGE_BYTES;
+    let start = map_with(spare, libc::MAP_NORESERVE)?;
+    let skip = start.align_offset(HUGE_PAGE_BYTES);
+    // SAFETY: `skip` is less than a huge page, by which the mapping is longer than `bytes`.
+    let base = unsafe { start.add(skip) };
+    // SAFETY: as above.
+    let end = unsafe { base.add(bytes) };
+    unmap(start, skip);
+    unmap(end, HUGE_PAGE_BYTES - skip);
+    // SAFETY: advises on exactly the part that is left.
+    unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+    // SAFETY: as above; this is a new mapping, so that nothing is overwritten.
+    let filled = unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) };
+    if filled != 0 {
+        // Before Linux 5.14 the pages come when they are first used.
+        let source = std::io::Error::last_os_error();
+        if source.kind() != std::io::ErrorKind::InvalidInput {
+            unmap(base, bytes);
+            return Err(RegionError::Map { bytes, source });
+        }
+    }
+    let pages = if huge_bytes(base) >= bytes / 2 {
+        PageKind::Transparent
+    } else {
+        PageKind::Normal
+    };
+    Ok((base, pages))
+}
+
+/// Unmaps part of a mapping of our own, to which nothing refers; nothing if `bytes` is zero.
+fn unmap(start: NonNull<u8>, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: the callers pass whole pages of a mapping that they have just made.
+        unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+    }
+}
+
+/// Returns how many bytes of the mapping around an address are transparent huge pages; 0 where the kernel
+/// does not tell.
+fn huge_bytes(address: NonNull<u8>) -> usize {
+    let address = address.as_ptr() as usize;
+    let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else {
+        return 0;
+    };
+    let is_range_of_it = |line: &&str| {
+        let range = line.split_whitespace().next().unwrap_or_default();
+        let Some((from, to)) = range.split_once('-') else {
+            return false;
+        };
+        let number = |hex| usize::from_str_radix(hex, 16).ok();
+        number(from)
+            .zip(number(to))
+            .is_some_and(|(from, to)| (from..to).contains(&address))
+    };
+    text.lines()
+        .skip_while(|line| !is_range_of_it(line))
+        .find_map(|line| line.strip_prefix("AnonHugePages:"))
+        .and_then(|size| size.trim().strip_suffix("kB"))
+        .and_then(|kib| kib.trim().parse::<usize>().ok())
+        .map_or(0, |kib| kib * 1024)
 }
 
 /// Strays that a pool has room for without allocating, frames.
@@ -459,6 +515,22 @@ mod tests {
             let refused = Region::new(frames, bytes, HugePages::Never).unwrap_err();
             assert!(refused.to_string().contains("power of two"));
         }
+    }
+
+    #[test]
+    fn a_region_is_zeroed_aligned_and_honest_about_its_pages() {
+        let region = Region::new(4096, 2048, HugePages::Auto).unwrap();
+        assert_eq!(region.base().as_ptr() as usize % HUGE_PAGE_BYTES, 0);
+        match region.pages() {
+            PageKind::Huge => {}
+            PageKind::Transparent => assert!(huge_bytes(region.base()) >= region.bytes() / 2),
+            PageKind::Normal => assert!(huge_bytes(region.base()) < region.bytes() / 2),
+        }
+        let mut pool = Pool::new(4, 2048, HugePages::Auto).unwrap();
+        let mut frame = pool.alloc().unwrap();
+        assert!(frame.set_range(0, 2048));
+        assert!(frame.data().iter().all(|byte| *byte == 0));
+        pool.free(frame);
     }
 
     #[test]
