@@ -290,12 +290,17 @@ fn sum_bytes(bytes: &[u8]) -> u16 {
     for (lane, word) in lanes.iter_mut().zip(words) {
         *lane += u128::from(u64::from_ne_bytes(*word));
     }
-    if !rest.is_empty() {
-        let mut last = [0; 8];
-        for (to, from) in last.iter_mut().zip(rest) {
-            *to = *from;
-        }
-        lanes[3] += u128::from(u64::from_ne_bytes(last));
+    // The tail in halves: bytes gathered in a buffer would be read back before they are stored.
+    let (words, rest) = rest.as_chunks::<4>();
+    for word in words {
+        lanes[0] += u128::from(u32::from_ne_bytes(*word));
+    }
+    let (words, rest) = rest.as_chunks::<2>();
+    for word in words {
+        lanes[1] += u128::from(u16::from_ne_bytes(*word));
+    }
+    if let [last] = rest {
+        lanes[2] += u128::from(u16::from_ne_bytes([*last, 0]));
     }
     let total = lanes[0] + lanes[1] + lanes[2] + lanes[3];
     let (low, high) = (total as u64, (total >> 64) as u64);
