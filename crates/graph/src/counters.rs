@@ -107,6 +107,9 @@ pub struct WorkerCounters {
     pub nap_ns: Counter,
     /// Time in interrupt mode: asleep, or working on what an interrupt announced, nanoseconds.
     pub interrupt_ns: Counter,
+    /// Until when the times above count, nanoseconds on the worker's clock: a sleeper adds its sleep when
+    /// it wakes.
+    pub accounted_until_ns: Counter,
     /// CPU time of the thread, nanoseconds.
     pub cpu_ns: Counter,
     /// Passes over all queues.
@@ -207,6 +210,7 @@ impl WorkerCounters {
             poll_ns: Counter::default(),
             nap_ns: Counter::default(),
             interrupt_ns: Counter::default(),
+            accounted_until_ns: Counter::default(),
             cpu_ns: Counter::default(),
             polls: Counter::default(),
             empty_polls: Counter::default(),

@@ -595,6 +595,7 @@ impl Worker {
     fn account(&mut self, now: Instant) {
         let ns = (now - self.accounted).as_nanos() as u64;
         self.accounted = now;
+        self.counters.accounted_until_ns.set(now.as_ns());
         match self.engine.state() {
             State::Poll => self.counters.poll_ns.add(ns),
             State::Nap => self.counters.nap_ns.add(ns),

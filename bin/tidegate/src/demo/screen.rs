@@ -262,7 +262,7 @@ fn describe(phase: &DemoPhase) -> String {
     };
     format!(
         "{HEADING}{:<9}{HEADING:#} {outcome}\n\
-         \x20         node {} pkt/s in, {} pkt/s out; worker [{}] {}, CPU {}, {} wake-ups/s, {} flips\n",
+         \x20         node {} pkt/s in, {} pkt/s out; worker [{}] {}, CPU {}, {} wake-ups/s, {}\n",
         phase.name,
         output::si(phase.rx_pkts as f64 / seconds),
         output::si(phase.tx_pkts as f64 / seconds),
@@ -270,7 +270,10 @@ fn describe(phase: &DemoPhase) -> String {
         view::shares(&phase.time),
         output::percent(phase.cpu_ns as f64 / phase.duration_ns.max(1) as f64),
         output::si(phase.wakeups as f64 / seconds),
-        phase.flips,
+        match phase.flips {
+            1 => "1 flip".to_owned(),
+            n => format!("{n} flips"),
+        },
     )
 }
 

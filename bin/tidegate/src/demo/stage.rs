@@ -179,8 +179,6 @@ fn config(topology: &Topology, driver: DemoDriver) -> Config {
     Config {
         node: NodeConfig {
             name: "demo".into(),
-            // an ordinary user may lock 8 MiB at most on many machines
-            frames_per_worker: 2048,
             ..NodeConfig::default()
         },
         port: vec![port("left", &topology.left), port("right", &topology.right)],

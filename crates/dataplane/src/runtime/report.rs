@@ -64,11 +64,7 @@ fn workers(node: &Dataplane) -> Vec<WorkerInfo> {
                 2 => WorkerState::Interrupt,
                 _ => WorkerState::Stopped,
             },
-            time: StateTimes {
-                poll_ns: counters.poll_ns.get(),
-                nap_ns: counters.nap_ns.get(),
-                interrupt_ns: counters.interrupt_ns.get(),
-            },
+            time: state_times(counters, cpu::now()),
             cpu_ns: counters.cpu_ns.get(),
             polls: counters.polls.get(),
             empty_polls: counters.empty_polls.get(),
@@ -91,6 +87,22 @@ fn workers(node: &Dataplane) -> Vec<WorkerInfo> {
             frames_free_min: counters.frames_free_min.get() as u32,
         })
         .collect()
+}
+
+/// Reads the time in each state; a sleep counts while it lasts, though the worker adds it when it wakes.
+fn state_times(counters: &WorkerCounters, now: wire::Instant) -> StateTimes {
+    let accounted = counters.accounted_until_ns.get();
+    let asleep = counters.state.get() == 2 && accounted > 0;
+    let asleep_ns = if asleep {
+        now.as_ns().saturating_sub(accounted)
+    } else {
+        0
+    };
+    StateTimes {
+        poll_ns: counters.poll_ns.get(),
+        nap_ns: counters.nap_ns.get(),
+        interrupt_ns: counters.interrupt_ns.get() + asleep_ns,
+    }
 }
 
 /// Sums each stage over the workers, whose graphs are alike.

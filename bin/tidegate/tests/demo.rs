@@ -1,0 +1,274 @@
+//! The demo: packets of real programs cross the node, and nothing is left behind.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{finish, processes_with, tidegate, wait_until};
+use control::api::{DemoReport, DemoResult};
+use lab::need;
+
+const NOBODY: u32 = 65_534;
+
+/// A value for the environment of one demo, by which its processes are found.
+fn mark(test: &str) -> String {
+    format!("TIDEGATE_TEST_MARK={test}-{}", std::process::id())
+}
+
+fn marked(mut command: Command, mark: &str) -> Command {
+    let (name, value) = mark.split_once('=').unwrap();
+    command.env(name, value);
+    command
+}
+
+fn links() -> Vec<String> {
+    let links = lab::Links::open().unwrap().list().unwrap();
+    links.into_iter().map(|link| link.name).collect()
+}
+
+/// What every complete demo must have shown.
+fn judge(report: &DemoReport) {
+    assert!(
+        report.first_packet_ms < 10_000,
+        "first packet after {} ms",
+        report.first_packet_ms
+    );
+    let names: Vec<_> = report
+        .phases
+        .iter()
+        .map(|phase| phase.name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        ["quiet", "ping", "download", "stream", "strays", "quiet"]
+    );
+    for phase in &report.phases {
+        match phase.result {
+            DemoResult::Quiet => {}
+            DemoResult::Ping {
+                answered,
+                rtt_p50_ns,
+                rtt_max_ns,
+            } => {
+                assert!(answered >= 5, "{answered} answers");
+                assert!(0 < rtt_p50_ns && rtt_p50_ns <= rtt_max_ns);
+                assert!(
+                    phase.rx_pkts >= 2 * answered,
+                    "requests and answers cross the node"
+                );
+            }
+            DemoResult::Download { bytes } => {
+                assert!(bytes > 1 << 20, "{bytes} bytes downloaded");
+                assert!(
+                    phase.tx_bytes >= bytes,
+                    "the node carried what the client got"
+                );
+            }
+            DemoResult::Stream {
+                sent_pkts,
+                received_pkts,
+                ..
+            } => {
+                assert!(sent_pkts > 1000, "{sent_pkts} sent");
+                assert!(received_pkts <= sent_pkts);
+                assert!(
+                    received_pkts * 2 > sent_pkts,
+                    "{received_pkts} of {sent_pkts} arrived"
+                );
+            }
+            DemoResult::Strays { sent_pkts } => {
+                assert!(sent_pkts > 0);
+                assert!(
+                    phase.dropped_pkts * 10 >= sent_pkts * 9,
+                    "{} of {sent_pkts} strays were dropped with a reason",
+                    phase.dropped_pkts
+                );
+            }
+        }
+    }
+    let reason = |name: &str| report.stats.drops.iter().any(|drop| drop.reason == name);
+    assert!(
+        reason("no_route") && reason("ttl_exceeded"),
+        "{:?}",
+        report.stats.drops
+    );
+    assert_eq!(report.stats.ports.len(), 2);
+}
+
+#[test]
+fn demo_as_root_moves_packets_and_leaves_nothing() {
+    if !need::root("demo_as_root_moves_packets_and_leaves_nothing") {
+        return;
+    }
+    let mark = mark("root");
+    let before = links();
+    let mut command = marked(tidegate(), &mark);
+    let demo = finish(command.args(["demo", "--json"]));
+    assert_eq!(demo.code, 0, "{}", demo.stderr);
+    let report: DemoReport = serde_json::from_str(&demo.stdout).unwrap();
+    judge(&report);
+    assert!(!report.user_namespace);
+    assert_eq!(links(), before, "a link is left");
+    assert!(
+        wait_until(Duration::from_secs(2), || processes_with(&mark).is_empty()),
+        "processes are left: {:?}",
+        processes_with(&mark)
+    );
+}
+
+#[test]
+fn demo_tells_people_what_it_shows() {
+    if !need::root("demo_tells_people_what_it_shows") {
+        return;
+    }
+    let demo = finish(tidegate().args(["demo", "--driver", "af-packet"]));
+    assert_eq!(demo.code, 0, "{}", demo.stderr);
+    for text in [
+        "client 10.1.0.2",
+        "af_packet",
+        "first packet crossed",
+        "every byte compared",
+        "UDP datagrams arrived",
+        "no_route",
+        "nothing is left",
+    ] {
+        assert!(
+            demo.stdout.contains(text),
+            "`{text}` is missing:\n{}",
+            demo.stdout
+        );
+    }
+    assert!(
+        !demo.stdout.contains('\x1b'),
+        "a pipe gets no control sequences"
+    );
+}
+
+/// A copy of the program that every user may start.
+fn copy_for_everybody() -> (tempfile::TempDir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::Builder::new()
+        .permissions(std::fs::Permissions::from_mode(0o755))
+        .tempdir()
+        .unwrap();
+    let program = directory.path().join("tidegate");
+    std::fs::copy(env!("CARGO_BIN_EXE_tidegate"), &program).unwrap();
+    (directory, program)
+}
+
+#[test]
+fn demo_as_nobody_runs_in_a_user_namespace() {
+    let test = "demo_as_nobody_runs_in_a_user_namespace";
+    if !need::root(test) {
+        return;
+    }
+    let (_directory, program) = copy_for_everybody();
+    let mark = mark("nobody");
+    let mut command = marked(Command::new(program), &mark);
+    command
+        .args(["demo", "--json"])
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .current_dir("/");
+    let demo = finish(&mut command);
+    if demo.code == 4 {
+        need::need(test, "user namespaces for ordinary users", false);
+        return;
+    }
+    assert_eq!(demo.code, 0, "{}", demo.stderr);
+    let report: DemoReport = serde_json::from_str(&demo.stdout).unwrap();
+    judge(&report);
+    assert!(report.user_namespace);
+    for port in &report.stats.ports {
+        assert_eq!(port.driver, "af_packet");
+        assert!(!port.refused.is_empty(), "why not AF_XDP?");
+    }
+    assert!(wait_until(Duration::from_secs(2), || processes_with(&mark).is_empty()));
+}
+
+#[test]
+fn demo_without_user_namespaces_is_refused_with_a_remedy() {
+    let test = "demo_without_user_namespaces_is_refused_with_a_remedy";
+    if !need::root(test) || !need::program(test, "setpriv") || !need::program(test, "unshare") {
+        return;
+    }
+    // a user namespace that allows no further ones, and a root in it without capabilities
+    let script = format!(
+        "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all \
+         --inh-caps=-all --securebits=+noroot,+noroot_locked {} demo",
+        env!("CARGO_BIN_EXE_tidegate")
+    );
+    let demo =
+        finish(Command::new("unshare").args(["--user", "--map-root-user", "sh", "-c", &script]));
+    assert_eq!(demo.code, 4, "{}", demo.stderr);
+    assert!(
+        demo.stderr.contains("max_user_namespaces is 0"),
+        "{}",
+        demo.stderr
+    );
+    assert!(
+        demo.stderr.contains("help: run it as root"),
+        "{}",
+        demo.stderr
+    );
+}
+
+/// Starts a demo and waits until the first packet has crossed.
+fn start(mark: &str) -> Child {
+    let mut command = marked(tidegate(), mark);
+    let mut child = command
+        .args(["demo", "--seconds", "60"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    assert!(
+        lines.any(|line| line.unwrap().contains("first packet crossed")),
+        "the demo ended before its first packet"
+    );
+    child
+}
+
+#[test]
+fn killed_demo_leaves_nothing_and_starts_again_at_once() {
+    if !need::root("killed_demo_leaves_nothing_and_starts_again_at_once") {
+        return;
+    }
+    let before = links();
+    for round in 0..3 {
+        let mark = mark(&format!("kill{round}"));
+        let mut demo = start(&mark);
+        // a ping or a download may run beside the two servers
+        assert!(processes_with(&mark).len() >= 3, "node and servers run");
+        let killed = Instant::now();
+        demo.kill().unwrap();
+        demo.wait().unwrap();
+        assert!(
+            wait_until(Duration::from_secs(2), || processes_with(&mark).is_empty()),
+            "processes are left: {:?}",
+            processes_with(&mark)
+        );
+        assert!(killed.elapsed() < Duration::from_secs(2));
+        assert_eq!(links(), before, "a link is left");
+    }
+}
+
+#[test]
+fn terminated_demo_ends_with_its_summary() {
+    if !need::root("terminated_demo_ends_with_its_summary") {
+        return;
+    }
+    let mark = mark("term");
+    let demo = start(&mark);
+    let pid = rustix::process::Pid::from_child(&demo);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let output = demo.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("nothing is left"));
+    assert!(wait_until(Duration::from_secs(2), || processes_with(&mark).is_empty()));
+}
