@@ -16,6 +16,9 @@ use crate::segment::{SuperFrame, VNET_HEADER_BYTES, VnetHeader, insert_tag};
 /// stalled and steps over. The kernel fills slots out of order for microseconds only.
 const STALL_POLLS: u32 = 100_000;
 
+/// Times in a row that a busy device may refuse the same frame before it and those behind it are given up.
+const REFUSALS_MAX: u32 = 64;
+
 /// A queue of an `af_packet` port.
 #[derive(Debug)]
 pub(super) struct PacketQueue {
@@ -34,6 +37,11 @@ pub(super) struct PacketQueue {
     super_tag: Option<(u16, u16)>,
     super_timestamp_ns: u64,
     stalled_polls: u32,
+    /// How often in a row the kernel refused the frame of slot `refused_at`.
+    refusals: u32,
+    refused_at: usize,
+    /// The last wake-up brought no frame: the socket may have an error that wakes again and again.
+    woken_for_nothing: bool,
     capabilities: Capabilities,
     stats: QueueStats,
 }
@@ -60,6 +68,9 @@ impl PacketQueue {
             super_tag: None,
             super_timestamp_ns: 0,
             stalled_polls: 0,
+            refusals: 0,
+            refused_at: 0,
+            woken_for_nothing: false,
             capabilities,
             stats: QueueStats::default(),
         }
@@ -171,12 +182,48 @@ impl PacketQueue {
         self.stats.syscalls += 1;
         let result = self.tx_socket.kick();
         self.unsent = ring.status(ring.before(self.tx_next)) & libc::TP_STATUS_SEND_REQUEST != 0;
-        if let Err(error) = result
-            && error.kind() != io::ErrorKind::WouldBlock
-        {
-            // The kernel gave up one frame: the device's queue is full, or the link is down.
-            self.stats.tx_error_pkts += 1;
+        match result {
+            Err(error) if self.unsent => self.refused(&error),
+            _ => self.refusals = 0,
         }
+    }
+
+    /// Decides about frames that the kernel does not send now: it leaves the first in its slot, to be tried
+    /// again, and the others behind it. A busy device gets time; without a link they are given up, so that
+    /// the worker can sleep and nothing stale is sent when the link comes back.
+    #[cold]
+    fn refused(&mut self, error: &io::Error) {
+        let Some(ring) = &mut self.tx else { return };
+        let mut first = self.tx_next;
+        let mut waiting = 0;
+        while waiting < ring.slots()
+            && ring.status(ring.before(first)) & libc::TP_STATUS_SEND_REQUEST != 0
+        {
+            first = ring.before(first);
+            waiting += 1;
+        }
+        if first != self.refused_at {
+            self.refused_at = first;
+            self.refusals = 0;
+        }
+        self.refusals += 1;
+        let gone = matches!(
+            error.raw_os_error(),
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV)
+        );
+        if !gone && self.refusals < REFUSALS_MAX {
+            return;
+        }
+        // The kernel takes the slot at which it stopped when it is asked again: that is where we go on.
+        let mut slot = first;
+        for _ in 0..waiting {
+            ring.hand_over(slot, libc::TP_STATUS_AVAILABLE);
+            slot = ring.after(slot);
+        }
+        self.tx_next = first;
+        self.stats.tx_error_pkts += waiting as u64;
+        self.unsent = false;
+        self.refusals = 0;
     }
 
     /// Copies frames from the front of the batch to free slots; returns how many it consumed.
@@ -249,6 +296,8 @@ impl Queue for PacketQueue {
         }
         if batch.len() == before {
             self.watch(&ring);
+        } else {
+            self.woken_for_nothing = false;
         }
         self.rx = Some(ring);
         if self.unsent {
@@ -279,14 +328,20 @@ impl Queue for PacketQueue {
                 .as_ref()
                 .is_some_and(|ring| ring.received(self.rx_next).is_some());
         if waiting || self.unsent {
-            Arm::Ready
-        } else {
-            Arm::Armed(self.rx_socket.as_fd())
+            return Arm::Ready;
         }
+        if self.woken_for_nothing {
+            // A link that went down is an error of the socket, which is readable until somebody asks.
+            self.rx_socket.take_error();
+            self.stats.syscalls += 1;
+        }
+        Arm::Armed(self.rx_socket.as_fd())
     }
 
-    /// Does nothing: the descriptor is readable while frames wait, whether or not anybody looks.
-    fn disarm(&mut self) {}
+    /// Turns nothing off: the descriptor is readable while frames wait, whether or not anybody looks.
+    fn disarm(&mut self) {
+        self.woken_for_nothing = true;
+    }
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

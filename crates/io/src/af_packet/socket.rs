@@ -60,20 +60,37 @@ impl PacketSocket {
         Ok(value[0])
     }
 
-    /// Reads an option that consists of integers.
+    /// Reads an option of the packet level that consists of integers.
     fn get_ints(&self, option: libc::c_int, value: &mut [libc::c_int]) -> io::Result<()> {
+        self.get_ints_at(libc::SOL_PACKET, option, value)
+    }
+
+    /// Reads an option of any level that consists of integers.
+    fn get_ints_at(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        value: &mut [libc::c_int],
+    ) -> io::Result<()> {
         let mut len = size_of_val(value) as libc::socklen_t;
         // SAFETY: `value` is writable for `len` bytes, and any bytes are integers.
         let result = unsafe {
             libc::getsockopt(
                 self.0.as_raw_fd(),
-                libc::SOL_PACKET,
+                level,
                 option,
                 value.as_mut_ptr().cast(),
                 &raw mut len,
             )
         };
         check(result)
+    }
+
+    /// Forgets the socket's error, if it has one.
+    pub(super) fn take_error(&self) {
+        let mut error = [0];
+        // What the error was does not matter: receiving and sending tell.
+        let _ = self.get_ints_at(libc::SOL_SOCKET, libc::SO_ERROR, &mut error);
     }
 
     /// Returns how many frames the kernel dropped for want of a slot since the last call.
@@ -249,6 +266,11 @@ pub(super) struct RxHeader {
 }
 
 impl Ring {
+    /// Returns the number of slots.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
     /// Returns the index of the slot after.
     #[inline]
     pub(super) fn after(&self, index: usize) -> usize {
