@@ -24,7 +24,10 @@ pub mod node;
 mod report;
 mod sampling;
 
+use std::path::PathBuf;
 use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
 
 pub use report::{Plot, Report, Series, Table};
 pub use sampling::{median, rounds, spread};
@@ -63,4 +66,19 @@ impl Options {
     pub fn window(&self) -> Duration {
         Duration::from_millis(self.window_ms)
     }
+}
+
+/// Finds the `tidegate` program beside the running one, where cargo puts both.
+///
+/// # Errors
+/// It has not been built.
+pub fn tidegate_program() -> Result<PathBuf> {
+    let here = std::env::current_exe().context("who am I?")?;
+    let program = here.with_file_name("tidegate");
+    ensure!(
+        program.is_file(),
+        "{} is not there (cargo build --release -p tidegate)",
+        program.display()
+    );
+    Ok(program)
 }

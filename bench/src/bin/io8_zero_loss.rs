@@ -1,0 +1,220 @@
+//! The experiment of IO-8: the highest rate without loss for each frame size, for our node over AF_XDP and
+//! over AF_PACKET, the kernel's IPv4 forwarding and a forwarder on libpcap:
+//! `cargo run --release -p tidegate-bench --bin io8_zero_loss` (as root).
+//!
+//! All stand in the same place between the same two ports of the same tester, with all receive work on
+//! their own core. At 64 B also with the receive work on the tester's core, as veth pairs do by default.
+//! PF_RING, the other peer of the paper, cannot be had (docs/benchmarking.md).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bench::{Options, Plot, Report, Series, Table, median, tidegate_program};
+use clap::Parser;
+use lab::dut::{NodeDriver, NodeOptions, NodeRole};
+use lab::machine::pin_to_cpu;
+use lab::rfc2544::{self, Limit, Throughput};
+use lab::rig::{Dut, Rig, RigOptions};
+use lab::traffic::FRAME_SIZES;
+use serde_json::{Value, json};
+
+/// The experiment of IO-8: the highest rate without loss.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+    /// Interleaved rounds; figures are medians over them.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Frame sizes, bytes with FCS, with commas.
+    #[arg(long, value_delimiter = ',', default_values_t = FRAME_SIZES)]
+    sizes: Vec<u16>,
+    /// Length of a trial, milliseconds.
+    #[arg(long, default_value_t = 300)]
+    trial_ms: u64,
+    /// Idle mode of our node.
+    #[arg(long, default_value = "hybrid")]
+    idle: String,
+}
+
+const DUTS: [(&str, &str); 4] = [
+    ("af_xdp", "tidegate, AF_XDP"),
+    ("af_packet", "tidegate, AF_PACKET"),
+    ("kernel", "Linux IPv4 forwarding"),
+    ("libpcap", "libpcap forwarder"),
+];
+
+/// Where the receive work of the device under test is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Receive {
+    OwnCore,
+    TesterCore,
+}
+
+/// What is measured: a device, a place and a frame size.
+type Key = (usize, Receive, u16);
+
+fn dut(name: &str, arguments: &Arguments) -> Result<Dut> {
+    let node = |driver| -> Result<Dut> {
+        Ok(Dut::Node(NodeOptions {
+            program: tidegate_program()?,
+            driver,
+            role: NodeRole::Router,
+            cpus: vec![0],
+            idle_mode: arguments.idle.clone(),
+        }))
+    };
+    match name {
+        "af_xdp" => node(NodeDriver::AfXdp),
+        "af_packet" => node(NodeDriver::AfPacket),
+        "libpcap" => Ok(Dut::Libpcap),
+        _ => Ok(Dut::KernelRouter),
+    }
+}
+
+/// Measures one device at all sizes.
+fn measure(
+    index: usize,
+    receive: Receive,
+    arguments: &Arguments,
+    tester_cpu: usize,
+    results: &mut BTreeMap<Key, Vec<Throughput>>,
+) -> Result<()> {
+    let options = rfc2544::Options {
+        trial: Duration::from_millis(arguments.trial_ms),
+        resolution: 0.02,
+        confirmations: 2,
+        ..rfc2544::Options::default()
+    };
+    let (name, title) = DUTS[index];
+    let mut rig = Rig::new(&RigOptions {
+        receive_on_dut_cpu: receive == Receive::OwnCore,
+        ..RigOptions::new(dut(name, arguments)?)
+    })
+    .context(title)?;
+    pin_to_cpu(tester_cpu)?;
+    let sizes: &[u16] = match receive {
+        Receive::OwnCore => &arguments.sizes,
+        Receive::TesterCore => &[64],
+    };
+    for &size in sizes {
+        let found = rfc2544::measure_throughput(&options, &mut rig.device(size)?);
+        results
+            .entry((index, receive, size))
+            .or_default()
+            .push(found);
+    }
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let report_options = Options {
+        json: arguments.json,
+        ..Options::default()
+    };
+    let mut report = Report::new("io8_zero_loss");
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    anyhow::ensure!(cpus >= 2, "the tester and the device need a core each");
+    let mut results = BTreeMap::new();
+    for round in 0..arguments.rounds {
+        let mut order: Vec<usize> = (0..DUTS.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            for receive in [Receive::OwnCore, Receive::TesterCore] {
+                eprintln!("round {}, {}, {receive:?}", round + 1, DUTS[index].1);
+                // The tester's thread is this one; a device's threads and processes come from it, so
+                // that it is pinned only while it measures.
+                let result = std::thread::scope(|scope| {
+                    let (arguments, results) = (&arguments, &mut results);
+                    let thread =
+                        scope.spawn(move || measure(index, receive, arguments, cpus - 1, results));
+                    thread.join()
+                });
+                result.map_err(|_| anyhow::anyhow!("the tester panicked"))??;
+            }
+        }
+    }
+    let pps = |index: usize, receive, size: u16| -> f64 {
+        let found: Vec<f64> = results
+            .get(&(index, receive, size))
+            .into_iter()
+            .flatten()
+            .map(|found| found.zero_loss_pps)
+            .collect();
+        median(&found)
+    };
+    let limited = |index: usize, receive, size: u16| {
+        let mut found = results.get(&(index, receive, size)).into_iter().flatten();
+        found.any(|found| found.limit == Limit::Tester)
+    };
+    let cell = |index: usize, receive, size: u16| -> Value {
+        let kpps = pps(index, receive, size) / 1000.0;
+        match limited(index, receive, size) {
+            true => json!(format!("{kpps:.0} or more")),
+            false => json!(format!("{kpps:.0}")),
+        }
+    };
+    for (place, receive, sizes) in [
+        (
+            "on the forwarder's core",
+            Receive::OwnCore,
+            &*arguments.sizes,
+        ),
+        ("on the tester's core", Receive::TesterCore, &[64]),
+    ] {
+        let mut columns = vec!["size, B".to_owned()];
+        columns.extend(DUTS.iter().map(|(_, title)| format!("{title}, kpps")));
+        columns.push("AF_XDP on a wire, Mbit/s".into());
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let mut table = Table::new(
+            &format!("Highest rate without loss, receiving {place}"),
+            &columns,
+        );
+        for &size in sizes {
+            let mut row = vec![json!(size)];
+            row.extend((0..DUTS.len()).map(|index| cell(index, receive, size)));
+            let wire_mbps = pps(0, receive, size) * 8.0 * f64::from(size + 20) / 1e6;
+            row.push(json!(format!("{wire_mbps:.0}")));
+            table.rows.push(row);
+        }
+        report.table(table);
+        let suffix = match receive {
+            Receive::OwnCore => "",
+            Receive::TesterCore => "_tester_core",
+        };
+        for (index, (name, _)) in DUTS.iter().enumerate() {
+            report.figure(
+                &format!("{name}_64_kpps{suffix}"),
+                pps(index, receive, 64) / 1000.0,
+            );
+            if index > 0 {
+                let ratio = pps(0, receive, 64) / pps(index, receive, 64);
+                report.figure(&format!("af_xdp_to_{name}_64{suffix}"), ratio);
+            }
+        }
+    }
+    let series = DUTS.iter().enumerate().map(|(index, (_, title))| Series {
+        name: (*title).to_owned(),
+        points: arguments
+            .sizes
+            .iter()
+            .map(|&size| (f64::from(size), pps(index, Receive::OwnCore, size) / 1000.0))
+            .collect(),
+    });
+    report.plot(Plot {
+        title: "Highest rate without loss by frame size".into(),
+        x: "frame size, bytes with FCS".into(),
+        y: "kpps".into(),
+        log_x: false,
+        log_y: false,
+        series: series.collect(),
+    });
+    report.note("PF_RING cannot be had: its kernel module is not in Debian");
+    report.print(&report_options);
+    Ok(())
+}
