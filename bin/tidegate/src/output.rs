@@ -28,6 +28,17 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     )
 }
 
+/// Draws `text` over the terminal's picture. What does not fit is cut off, not wrapped.
+pub(crate) fn draw(text: &str) -> Result<(), Failure> {
+    let rows = crossterm::terminal::size().map_or(usize::MAX, |(_, rows)| usize::from(rows));
+    let lines: Vec<_> = text.lines().take(rows.saturating_sub(1)).collect();
+    // home and clear; wrapping off and on again; raw mode does not return the carriage by itself
+    print(&format!(
+        "\x1b[H\x1b[J\x1b[?7l{}\r\n\x1b[?7h",
+        lines.join("\r\n")
+    ))
+}
+
 /// Writes `value` to stdout as one line of JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let mut line = serde_json::to_string(value).map_err(anyhow::Error::from)?;

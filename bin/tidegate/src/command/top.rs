@@ -25,14 +25,18 @@ pub(crate) fn run(global: &Global, args: &TopArgs) -> Result<(), Failure> {
             shown += 1;
         } else if let Some(before) = &before {
             let rates = Rates::between(before, &stats);
-            let clear = if redraw { "\x1b[H\x1b[J" } else { "" };
-            output::print(&format!(
-                "{clear}{HEADING}{}{HEADING:#}  {}  over {:.1} s\n\n{}\n",
+            let text = format!(
+                "{HEADING}{}{HEADING:#}  {}  over {:.1} s\n\n{}\n",
                 stats.node.name,
                 stats.at.strftime("%FT%TZ"),
                 rates.seconds,
                 rates.render()
-            ))?;
+            );
+            if redraw {
+                output::draw(&text)?;
+            } else {
+                output::print(&text)?;
+            }
             shown += 1;
         }
         before = Some(stats);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use control::api::{DemoPhase, DemoReport, DemoResult, Stats};
+use control::api::{DemoPhase, DemoReport, DemoResult, PortInfo, Stats};
 use crossterm::event::{self, Event};
 use crossterm::terminal;
 
@@ -99,15 +99,7 @@ impl Screen {
             "{HEADING}tidegate demo{HEADING:#}: real programs' packets through a node, {who}\n\n\
              \x20 client 10.1.0.2 ──── left {HEADING}[ node ]{HEADING:#} right ──── server 10.2.0.2\n\n"
         );
-        for port in &stats.ports {
-            text.push_str(&format!(
-                "  {:<6} {GOOD}{}{GOOD:#} {}\n",
-                port.name, port.driver, port.mode
-            ));
-            for refused in &port.refused {
-                text.push_str(&format!("         {WARN}refused{WARN:#} {refused}\n"));
-            }
-        }
+        text.push_str(&modes(&stats.ports));
         for worker in &stats.workers {
             let cpu = worker
                 .cpu
@@ -154,7 +146,7 @@ impl Screen {
     }
 
     fn draw(&self, stats: &Stats, rates: &Rates) -> Result<(), Failure> {
-        let mut text = format!("\x1b[H\x1b[J{}\n", self.opening);
+        let mut text = format!("{FAINT}press any key to end{FAINT:#}\n{}\n", self.opening);
         if let Some(phase) = self.phase {
             text.push_str(&format!(
                 "now {HEADING}{}{HEADING:#}: {}\n\n",
@@ -204,6 +196,48 @@ impl Screen {
         text.push_str(&summary(report));
         output::print(&text)
     }
+}
+
+/// Says which driver and mode each port got, and why better ones were refused; ports that are alike
+/// share a line.
+fn modes(ports: &[PortInfo]) -> String {
+    let alike = |a: &PortInfo, b: &PortInfo| {
+        a.driver == b.driver && a.mode == b.mode && reasons(a) == reasons(b)
+    };
+    let mut text = String::new();
+    for (index, port) in ports.iter().enumerate() {
+        if ports[..index].iter().any(|earlier| alike(earlier, port)) {
+            continue;
+        }
+        let names: Vec<_> = ports
+            .iter()
+            .filter(|other| alike(port, other))
+            .map(|other| other.name.as_str())
+            .collect();
+        text.push_str(&format!(
+            "  {}: {GOOD}{}{GOOD:#} {}\n",
+            names.join(", "),
+            port.driver,
+            port.mode
+        ));
+        for reason in reasons(port) {
+            text.push_str(&format!("    {WARN}refused{WARN:#} {reason}\n"));
+        }
+    }
+    text
+}
+
+/// Returns why better modes were refused, without the names of port and interface.
+fn reasons(port: &PortInfo) -> Vec<String> {
+    let interface = port.interface.as_deref().unwrap_or_default();
+    let frame = format!(
+        "port {}: AF_XDP on {interface} is refused in every mode: ",
+        port.name
+    );
+    port.refused
+        .iter()
+        .map(|reason| reason.replace(&frame, ""))
+        .collect()
 }
 
 fn summary(report: &DemoReport) -> String {

@@ -40,6 +40,12 @@ impl Stage {
         };
         let topology = Topology::new("tg", LineOptions::default())
             .map_err(|error| refused(anyhow::Error::from(error)))?;
+        // so that "nobody sends" is true: no router solicitations
+        for side in [&topology.left, &topology.right] {
+            side.namespace
+                .disable_ipv6()
+                .context("cannot keep the kernel from sending IPv6 by itself")?;
+        }
         let config = config(&topology, driver);
         let dataplane = topology
             .node
