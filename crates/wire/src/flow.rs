@@ -263,3 +263,212 @@ fn quoted_ipv6(quote: &[u8]) -> Option<(FlowKey, &[u8])> {
     };
     Some((key, transport))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{icmpv4, parse};
+    use std::vec;
+    use std::vec::Vec;
+
+    fn secret(seed: u8) -> FlowSecret {
+        let mut state = u32::from(seed) + 1;
+        FlowSecret::new(core::array::from_fn(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        }))
+    }
+
+    fn key(source: u32, destination: u32, source_port: u16, destination_port: u16) -> FlowKey {
+        FlowKey {
+            source: mapped(&source.to_be_bytes()),
+            destination: mapped(&destination.to_be_bytes()),
+            source_port,
+            destination_port,
+            protocol: ip_protocol::TCP,
+        }
+    }
+
+    /// Sorts of flows that weak hashes crowd: neighbours in one field, all else equal.
+    fn populations() -> Vec<(&'static str, Vec<FlowKey>)> {
+        let n = 1u32 << 16;
+        let (client, server) = (0xc000_0200, 0xc633_6402);
+        vec![
+            (
+                "source ports",
+                (0..n).map(|i| key(client, server, i as u16, 443)).collect(),
+            ),
+            (
+                "sources",
+                (0..n).map(|i| key(client + i, server, 1024, 443)).collect(),
+            ),
+            (
+                "sources, high",
+                (0..n)
+                    .map(|i| key(client ^ i << 16, server, 1024, 443))
+                    .collect(),
+            ),
+            (
+                "pairs",
+                (0..n)
+                    .map(|i| key(client + (i >> 8), server + (i & 0xff), 9, 9))
+                    .collect(),
+            ),
+            // Equal under XOR of the four fields (TL-1): one signature for all.
+            (
+                "xor",
+                (0..n)
+                    .map(|i| key(client ^ i, server ^ i, 1024, 443))
+                    .collect(),
+            ),
+        ]
+    }
+
+    #[test]
+    fn flows_spread_over_workers_and_buckets() {
+        for seed in 0..2 {
+            let secret = secret(seed);
+            for (name, keys) in populations() {
+                for shift in [0, 8, 24, 32, 48, 56] {
+                    let mut buckets = [0u32; 256];
+                    for key in &keys {
+                        buckets[(flow_hash(key, &secret) >> shift) as usize & 0xff] += 1;
+                    }
+                    // Chi-squared with 255 degrees of freedom: above 380 once in about 10^6 draws.
+                    let expected = keys.len() as f64 / 256.0;
+                    let chi: f64 = buckets
+                        .iter()
+                        .map(|n| (f64::from(*n) - expected).powi(2) / expected)
+                        .sum();
+                    assert!(chi < 380.0, "{name}, shift {shift}, secret {seed}: {chi}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_of_these_flows_collide() {
+        let secret = secret(9);
+        let mut hashes: Vec<u64> = populations()
+            .iter()
+            .flat_map(|(_, keys)| keys)
+            .map(|k| flow_hash(k, &secret))
+            .collect();
+        let unique: std::collections::HashSet<_> = populations()
+            .into_iter()
+            .flat_map(|(_, keys)| keys)
+            .map(ordered)
+            .collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), unique.len());
+    }
+
+    fn ordered(key: FlowKey) -> FlowKey {
+        key.min(key.reversed())
+    }
+
+    #[test]
+    fn each_input_bit_moves_half_of_the_output() {
+        let secret = secret(3);
+        let base = key(0x0a01_0203, 0x0a03_0201, 12345, 80);
+        let hash = flow_hash(&base, &secret);
+        let mut least = 64;
+        for bit in 0..32 + 16 {
+            let mut changed = base;
+            match bit {
+                0..32 => changed.source[12 + bit / 8] ^= 1 << (bit % 8),
+                _ => changed.source_port ^= 1 << (bit - 32),
+            }
+            least = least.min((flow_hash(&changed, &secret) ^ hash).count_ones());
+        }
+        assert!(least >= 16, "one bit moves only {least} of 64");
+    }
+
+    #[test]
+    fn the_hash_is_the_same_on_every_platform() {
+        let secret = FlowSecret::new(core::array::from_fn(|i| i as u8));
+        let hash = flow_hash(&key(0xc000_0201, 0xc633_6402, 1111, 53), &secret);
+        assert_eq!(hash, 13_255_261_379_193_970_673);
+        assert_ne!(
+            hash,
+            flow_hash(
+                &key(0xc000_0201, 0xc633_6402, 1111, 53),
+                &super::tests::secret(1)
+            )
+        );
+    }
+
+    /// Puts `message` in an IPv4 packet from 10.0.0.1 to 10.0.0.2.
+    fn icmp_frame(message: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; 34];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        let (a, b) = (
+            core::net::Ipv4Addr::new(10, 0, 0, 1),
+            core::net::Ipv4Addr::new(10, 0, 0, 2),
+        );
+        let repr = ipv4::Repr::new(a, b, ip_protocol::ICMP, message.len() as u16);
+        repr.emit(&mut frame[14..]).unwrap();
+        frame.extend_from_slice(message);
+        frame
+    }
+
+    #[test]
+    fn a_ping_and_its_answer_are_two_directions_of_one_flow() {
+        let mut message = [0; 16];
+        icmpv4::Repr::EchoRequest {
+            identifier: 77,
+            sequence: 1,
+        }
+        .emit(&mut message)
+        .unwrap();
+        let mut frame = icmp_frame(&message);
+        let layout = parse(&frame).unwrap();
+        let request = FlowKey::from_layout(&layout, &frame).unwrap();
+        assert_eq!(
+            (request.source_port, request.destination_port),
+            (77, 8 << 8)
+        );
+        assert!(icmpv4::echo_reply_in_place(&layout, &mut frame));
+        let reply = FlowKey::from_layout(&parse(&frame).unwrap(), &frame).unwrap();
+        assert_eq!(reply, request.reversed());
+    }
+
+    #[test]
+    fn an_error_finds_the_flow_that_it_speaks_of() {
+        let mut inner = icmp_frame(&[0x04, 0x57, 0, 53, 0, 8, 0, 0]).split_off(14);
+        inner[ipv4::PROTOCOL] = ip_protocol::UDP;
+        let mut message = [&[0; 8], &inner[..]].concat();
+        icmpv4::Repr::DestinationUnreachable { code: 3, mtu: 0 }
+            .emit(&mut message)
+            .unwrap();
+        let frame = icmp_frame(&message);
+        let layout = parse(&frame).unwrap();
+        assert!(layout.flags.contains(LayoutFlags::ICMP_ERROR));
+        let quoted = FlowKey::from_icmp_quote(&layout, &frame).unwrap();
+        let expected = FlowKey {
+            protocol: ip_protocol::UDP,
+            ..key(0x0a00_0001, 0x0a00_0002, 1111, 53)
+        };
+        assert_eq!(quoted, expected);
+        // Cut inside the ports: no key.
+        let cut = icmp_frame(&message[..message.len() - 5]);
+        assert_eq!(FlowKey::from_icmp_quote(&parse(&cut).unwrap(), &cut), None);
+    }
+
+    #[test]
+    fn fragments_of_one_datagram_hash_alike() {
+        let mut frame = icmp_frame(&[8; 64]);
+        let mut keys = Vec::new();
+        for field in [0x2000u16, 0x2008, 0x0010] {
+            frame[20..22].copy_from_slice(&field.to_be_bytes());
+            let sum = crate::checksum::ipv4_header_20(frame[14..34].first_chunk().unwrap());
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            keys.push(FlowKey::from_layout(&parse(&frame).unwrap(), &frame).unwrap());
+        }
+        assert!(
+            keys.iter()
+                .all(|key| *key == keys[0] && key.protocol == ip_protocol::FRAGMENT)
+        );
+    }
+}

@@ -1,11 +1,19 @@
 //! Packet views over bytes, checksums, flow hashing and drop reasons of the Tidegate data plane.
 //!
-//! Nothing here allocates, blocks or panics, whatever the bytes.
+//! Nothing here allocates, blocks or panics, whatever the bytes. Start at [`parse()`]: one pass over a frame
+//! gives a [`Layout`], from which [`FlowKey`], the [`checksum`] functions and the views of each
+//! protocol's module find their bytes. The README has an example and the limits.
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
 extern crate std;
+
+/// The example of the README is run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[derive(Debug)]
+pub struct ReadmeDoctests;
 
 pub mod address;
 pub mod arp;

@@ -1,15 +1,14 @@
 //! The same packets through our views and through those of smoltcp: fields, options, checksums and
 //! validity agree, or the disagreement is one of those listed here, each with its reason.
 
-mod support;
-
+use crate::captures;
+use crate::support::{Rng, frame, sound_frame};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, Icmpv4Packet, Icmpv6Packet, IpAddress,
     Ipv4Packet, Ipv6Packet, NdiscRepr, RawHardwareAddress, TcpOption as TheirOption, TcpPacket,
     UdpPacket,
 };
-use support::{Rng, captures, frame, sound_frame};
 use wire::checksum::{TransportChecksum, verify_transport};
 use wire::ndp::Message;
 use wire::tcp::{Options, TcpOption};

@@ -1,21 +1,14 @@
 //! The fuzz targets as plain tests: over their committed corpora, over the captures, and over many
 //! random, cut, flipped and overwritten frames.
 
-mod support;
-#[expect(
-    unreachable_pub,
-    reason = "the file belongs to the fuzz crate, whose library exports it"
-)]
-#[path = "../../../fuzz/src/wire_targets.rs"]
-mod wire_targets;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use support::{Rng, captures, damage, frame};
+use crate::support::{Rng, damage, frame};
+use crate::{captures, wire_targets};
 
 const FRAMES: u64 = if cfg!(debug_assertions) {
-    40_000
+    15_000
 } else {
     1_000_000
 };

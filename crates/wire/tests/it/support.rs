@@ -1,7 +1,5 @@
 //! Random frames, reproducible from a seed, and the captures of the shared data set.
 
-pub(crate) mod captures;
-
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use wire::tcp::{Flags, SackBlocks, TcpOption};

@@ -1,10 +1,9 @@
 //! The same frames through our validating pass and through etherparse: both agree on what is where, or
 //! the disagreement is one of those listed here, each with its reason.
 
-mod support;
-
+use crate::captures;
+use crate::support::{Rng, frame, naive_checksum};
 use etherparse::{LinkExtSlice, NetSlice, SlicedPacket, TransportSlice};
-use support::{Rng, captures, frame, naive_checksum};
 use wire::{DropReason, Layout, LayoutFlags, ip_protocol, parse};
 
 const FRAMES: u64 = if cfg!(debug_assertions) {
