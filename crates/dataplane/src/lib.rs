@@ -1,4 +1,4 @@
-//! The Tidegate node: configuration to packet graph, forwarding, snapshots.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::Config;
 use graph::{Graph, GraphBuilder, GraphError};
 use io::{PortId, WorkerId};
+use wire::Instant;
 
 use crate::bridge::{Bridge, BridgeOutput, StationTable};
-use crate::forwarding::Forwarding;
-use crate::neighbour::{Resolve, Table, machine};
+use crate::forwarding::{Forwarding, PortFacts};
+use crate::neighbour::{Key, Resolve, Table, machine};
 use crate::nodes::eth_input::EthInput;
 use crate::nodes::fragment::Ip4Fragment;
 use crate::nodes::icmp_error::IcmpError;
 use crate::nodes::ip4::{Ip4Forward, Ip4Output};
 use crate::nodes::ip6::{Ip6Forward, Ip6Output};
 use crate::nodes::local::Local;
-use crate::plan::{BridgeId, Plan, PortRole};
+use crate::plan::{BridgeId, Plan, PlanError, PortRole};
+use crate::prefix::mapped;
 
 /// Neighbours that a node remembers, at most.
 pub const NEIGHBOURS_MAX: usize = 8192;
@@ -54,6 +57,31 @@ impl Shared {
                 .collect(),
         }
     }
+}
+
+impl Shared {
+    /// Notes the neighbours of the configuration.
+    pub fn set_neighbours(&self, plan: &Plan, now: Instant) {
+        for neighbour in &plan.neighbours {
+            let key = Key::new(neighbour.interface, mapped(&neighbour.address));
+            if !self.neighbours.set_permanent(&key, neighbour.mac, now) {
+                tracing::warn!(address = %neighbour.address, "the neighbour table has no room for a static neighbour");
+            }
+        }
+    }
+}
+
+/// Builds the shared tables for a configuration without opening anything: what tests, simulators and
+/// benches start from. `facts` has one entry a port.
+///
+/// # Errors
+/// What is wrong with the configuration.
+pub fn shared(config: &Config, facts: &[PortFacts], secret: u64) -> Result<Shared, PlanError> {
+    let plan = Plan::new(config)?;
+    let forwarding = Arc::new(Forwarding::new(&plan, facts, 1));
+    let shared = Shared::new(&plan, forwarding, secret);
+    shared.set_neighbours(&plan, Instant::ZERO);
+    Ok(shared)
 }
 
 /// Builds the packet graph of one worker of `workers`, whose pool has `pool_frames` frames.

@@ -23,9 +23,7 @@ pub use error::{ReloadError, StartError};
 pub use workers::Links;
 
 use crate::forwarding::Forwarding;
-use crate::neighbour::Key;
 use crate::plan::Plan;
-use crate::prefix::mapped;
 use crate::topology::Shared;
 use open::OpenedPort;
 use workers::Workers;
@@ -89,12 +87,7 @@ impl Dataplane {
         let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
         let shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random());
         let started = io::cpu::now();
-        for neighbour in &plan.neighbours {
-            let key = Key::new(neighbour.interface, mapped(&neighbour.address));
-            shared
-                .neighbours
-                .set_permanent(&key, neighbour.mac, started);
-        }
+        shared.set_neighbours(&plan, started);
         let workers = Workers::start(config, &shared, pools, queues)?;
         tracing::info!(workers = count, ports = ports.len(), "the node runs");
         Ok(Self {

@@ -53,11 +53,7 @@ fn neighbours(node: &Dataplane, old: &Plan, new: &Plan) {
             table.remove(&gone, now);
         }
     }
-    for neighbour in &new.neighbours {
-        if !table.set_permanent(&key(neighbour), neighbour.mac, now) {
-            tracing::warn!(address = %neighbour.address, "the neighbour table has no room for a static neighbour");
-        }
-    }
+    node.shared.set_neighbours(new, now);
 }
 
 /// Returns the paths of what makes the packet graph another one: the ports and what belongs to bridges.

@@ -1,11 +1,9 @@
 //! The node as a router between real kernels, by each driver.
 
-mod common;
-
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
-use common::{Bench, line, router, run, tcp_transfer};
+use crate::common::{Bench, line, router, run, tcp_transfer};
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -147,4 +145,33 @@ fn routes_by_af_packet() {
 #[test]
 fn routes_by_af_xdp() {
     routes("routes_by_af_xdp", "tg-dprx", "af_xdp");
+}
+
+/// Two workers, and as many queues as the driver gives: TCP streams and echo requests still pass whole.
+#[test]
+fn two_workers_route_together() {
+    let test = "two_workers_route_together";
+    let cpus = io::cpu::allowed().unwrap_or_default();
+    if !lab::need::root(test) || !lab::need::need(test, "two CPUs", cpus.len() > 1) {
+        return;
+    }
+    let line = line("tg-dp2w");
+    let node = format!("[node]\ncpus = [{}, {}]\n", cpus[0], cpus[1]);
+    let config = node + &router(&line, "af_xdp", "", "");
+    let bench = Bench::start(line, &config);
+    bench.pings("10.2.0.2", 3, &[], "ttl=63");
+    bench.pings("fd02::2", 3, &[], "ttl=63");
+    for far in ["10.2.0.2", "fd02::2"] {
+        let (left, right) = (&bench.line.left.namespace, &bench.line.right.namespace);
+        tcp_transfer(left, right, address(far), 2 << 20);
+    }
+    let stats = bench.node.stats();
+    assert_eq!(stats.workers.len(), 2);
+    let handed: u64 = stats.workers.iter().map(|w| w.handoff_in_pkts).sum();
+    assert!(
+        handed > 0,
+        "the veth pair has one queue, so that flows were spread: {:?}",
+        stats.workers
+    );
+    bench.finish();
 }

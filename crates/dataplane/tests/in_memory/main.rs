@@ -1,0 +1,8 @@
+//! One worker with links inside this process, and a clock of the test's.
+
+mod bridge;
+mod forwarding;
+mod frames;
+#[path = "../support/packets.rs"]
+mod packets;
+mod rig;

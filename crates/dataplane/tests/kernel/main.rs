@@ -1,0 +1,8 @@
+//! The node between real kernels, in network namespaces.
+
+mod bridge;
+mod common;
+mod linux;
+#[path = "../support/packets.rs"]
+mod packets;
+mod router;
