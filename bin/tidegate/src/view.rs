@@ -9,7 +9,7 @@ pub(crate) fn totals(stats: &Stats) -> String {
     let node = &stats.node;
     let mut out = format!(
         "{HEADING}{}{HEADING:#}  tidegate {}, process {}, up {}, configuration {} ({})\n\
-         idle mode {}, budget {} us; {} frames of {} bytes a worker in {} pages\n",
+         idle mode {}, budget {} us; {} frames of {} bytes a worker; pages: {}\n",
         node.name,
         node.version,
         node.pid,

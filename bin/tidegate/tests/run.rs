@@ -10,7 +10,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use common::{finish, run, wait_until};
-use control::api::{BridgeInfo, NeighbourInfo, PortInfo, Reply, RouteInfo, RouteKind, Stats};
+use control::api::{
+    BridgeInfo, CheckStatus, DoctorReport, NeighbourInfo, PortInfo, Reply, RouteInfo, RouteKind,
+    Stats,
+};
 use lab::{Line, LineOptions, need};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
@@ -39,6 +42,10 @@ impl Lab {
             line: Line::new("tgc", LineOptions::default()).unwrap(),
             directory: tempfile::tempdir().unwrap(),
         };
+        for side in [&lab.line.left, &lab.line.right] {
+            // no frames but those that a test sends
+            side.namespace.disable_ipv6().unwrap();
+        }
         lab.configure("");
         lab
     }
@@ -97,6 +104,7 @@ impl Node {
         command.arg("run").arg("-c").arg(lab.file());
         command
             .env("NOTIFY_SOCKET", &notify)
+            .env("WATCHDOG_USEC", "1000000")
             .env_remove("TIDEGATE_LOG");
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
@@ -290,6 +298,12 @@ fn signals_reload_dump_and_end() {
         return;
     }
     let node = Node::start(Lab::new());
+    let line = node.wait_for_log("port open");
+    assert!(
+        line.contains("driver=af_xdp") || line.contains("driver=af_packet"),
+        "{line}"
+    );
+    node.wait_for_notification("WATCHDOG=1");
     node.lab()
         .configure("[[route]]\nto = \"198.51.100.0/24\"\nvia = \"10.2.0.2\"\n");
     node.signal(Signal::HUP);
@@ -360,6 +374,115 @@ fn capture_is_pcapng_of_what_crosses() {
         );
     }
     node.stop(Signal::TERM);
+}
+
+#[test]
+fn capture_of_drops_tells_the_reason() {
+    if !need::root("capture_of_drops_tells_the_reason") {
+        return;
+    }
+    let node = Node::start(Lab::new());
+    assert!(node.lab().ping(2) >= 1);
+    let path = node.lab().directory.path().join("drops.pcapng");
+    let mut capture = common::tidegate()
+        .args(["capture", "--at", "drop", "-c", "1", "--socket"])
+        .arg(node.lab().socket())
+        .arg("-w")
+        .arg(&path)
+        .spawn()
+        .unwrap();
+    assert!(wait_until(PATIENCE, || path.exists()));
+    let left = &node.lab().line.left;
+    let mut links = left.namespace.links().unwrap();
+    links
+        .add_route("203.0.113.0".parse().unwrap(), 24, left.node_address())
+        .unwrap();
+    let ended = wait_until(PATIENCE, || {
+        let mut stray = left.namespace.command(env!("CARGO_BIN_EXE_tidegate"));
+        stray.args([
+            "demo-program",
+            "udp-source",
+            "203.0.113.7:9",
+            "--rate",
+            "50",
+            "--ms",
+            "100",
+        ]);
+        finish(&mut stray);
+        capture.try_wait().unwrap().is_some()
+    });
+    assert!(ended, "the capture ends after its packet");
+    let bytes = std::fs::read(&path).unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(
+        text.contains("no_route"),
+        "the reason is a comment of the packet"
+    );
+
+    let socket = node.lab().socket();
+    let absent = run(&[
+        "capture",
+        "--at",
+        "absent-stage",
+        "--socket",
+        socket.to_str().unwrap(),
+    ]);
+    assert_eq!(absent.code, 5, "{}", absent.stderr);
+    assert!(
+        absent.stderr.contains("help: write one of: "),
+        "{}",
+        absent.stderr
+    );
+    node.stop(Signal::TERM);
+}
+
+#[test]
+fn doctor_sees_who_holds_an_interface() {
+    if !need::root("doctor_sees_who_holds_an_interface") {
+        return;
+    }
+    let node = Node::start(Lab::new());
+    let stats: Stats = node.ask(&["stats"]);
+    let line = &node.lab().line;
+    let doctor = |device: &str| -> (i32, DoctorReport) {
+        let mut command = line.node.command(env!("CARGO_BIN_EXE_tidegate"));
+        let doctor = finish(command.args(["doctor", "--json", device]));
+        let report = serde_json::from_str(&doctor.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}{}", doctor.stdout, doctor.stderr));
+        (doctor.code, report)
+    };
+    let status = |report: &DoctorReport, name: &str| {
+        let checks = &report.interfaces[0].checks;
+        checks
+            .iter()
+            .find(|check| check.name == name)
+            .map(|check| check.status)
+    };
+    if need::need(
+        "doctor_sees_who_holds_an_interface",
+        "AF_XDP on veth",
+        stats.ports[0].driver == "af_xdp",
+    ) {
+        let (code, report) = doctor(&line.left.node_device);
+        assert_eq!(code, 1);
+        assert_eq!(status(&report, "xdp_program"), Some(CheckStatus::Failed));
+        assert!(
+            report.interfaces[0]
+                .probes
+                .iter()
+                .any(|probe| !probe.accepted)
+        );
+    }
+    let lab = node.stop(Signal::TERM);
+    let device = &lab.line.left.node_device;
+    let mut command = lab.line.node.command(env!("CARGO_BIN_EXE_tidegate"));
+    let free = finish(command.args(["doctor", "--json", device]));
+    let report: DoctorReport = serde_json::from_str(&free.stdout).unwrap();
+    assert_eq!(status(&report, "xdp_program"), Some(CheckStatus::Ok));
+    assert_eq!(
+        report.interfaces[0].chosen.as_deref(),
+        Some("af_xdp native copy")
+    );
 }
 
 #[test]

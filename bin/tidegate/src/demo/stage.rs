@@ -8,7 +8,7 @@ use control::Config;
 use control::api::Stats;
 use control::config::{DriverConfig, NodeConfig, PortConfig};
 use dataplane::Dataplane;
-use lab::{Line as Topology, LineOptions, Side};
+use lab::{Line as Topology, LineOptions, NetnsError, Side};
 
 use super::actors::Actor;
 use super::programs::Line;
@@ -35,11 +35,7 @@ pub(super) struct Stage {
 impl Stage {
     /// Builds the namespaces, starts the node and the servers.
     pub(super) fn build(driver: DemoDriver) -> Result<Self, Failure> {
-        let refused = |error| {
-            Failure::new(Exit::Refused, error).remedy("run the demo as root: `sudo tidegate demo`")
-        };
-        let topology = Topology::new("tg", LineOptions::default())
-            .map_err(|error| refused(anyhow::Error::from(error)))?;
+        let topology = Topology::new("tg", LineOptions::default()).map_err(refused)?;
         // so that "nobody sends" is true: no router solicitations
         for side in [&topology.left, &topology.right] {
             side.namespace
@@ -50,7 +46,7 @@ impl Stage {
         let dataplane = topology
             .node
             .run(|| crate::run::start(&config, None))
-            .map_err(|error| refused(anyhow::Error::from(error)))??;
+            .map_err(refused)??;
         let client = &topology.left;
         client
             .namespace
@@ -160,6 +156,16 @@ impl Stage {
             bail!("a worker of the node does not answer");
         }
         Ok(self.dataplane.stop())
+    }
+}
+
+/// A namespace or device that could not be made.
+fn refused(error: NetnsError) -> Failure {
+    if error.source.kind() == std::io::ErrorKind::PermissionDenied {
+        Failure::new(Exit::Refused, error).remedy("run the demo as root: `sudo tidegate demo`")
+    } else {
+        Failure::new(Exit::Failed, error)
+            .remedy("use a kernel with network namespaces and veth devices (`modprobe veth`)")
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use control::Config;
-use control::api::{ApiError, ErrorCode, Event, Reply, Timestamp};
+use control::api::{ApiError, ErrorCode, Event, Reply, Stats, Timestamp};
 use control::config::ConfigError;
 use control::socket::Server;
 use dataplane::Dataplane;
@@ -56,7 +56,9 @@ pub(crate) fn run(global: &Global, args: &RunArgs) -> Result<(), Failure> {
         socket = %config.node.control_socket.display(),
         "running"
     );
-    notify::ready(&dataplane.stats());
+    let stats = dataplane.stats();
+    log_modes(&stats);
+    notify::ready(&stats);
     let mut node = Node {
         file: args.config.clone(),
         config,
@@ -83,6 +85,21 @@ pub(crate) fn start(config: &Config, file: Option<PathBuf>) -> Result<Dataplane,
             None => failure,
         }
     })
+}
+
+/// Writes to the log which mode each port got, and why better ones were refused.
+fn log_modes(stats: &Stats) {
+    for port in &stats.ports {
+        for reason in &port.refused {
+            info!(port = port.name, reason, "mode refused");
+        }
+        info!(
+            port = port.name,
+            driver = port.driver,
+            mode = port.mode,
+            "port open"
+        );
+    }
 }
 
 fn listen_for_signals(orders: mpsc::SyncSender<Order>) -> Result<(), Failure> {
