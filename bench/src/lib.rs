@@ -19,10 +19,12 @@
 
 #[expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
 pub mod allocations;
+pub mod load;
 pub mod memory;
 pub mod node;
 mod report;
 mod sampling;
+pub mod workers;
 
 use std::path::PathBuf;
 use std::time::Duration;

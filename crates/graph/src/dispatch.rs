@@ -7,7 +7,7 @@ use wire::{DropReason, Instant};
 
 use crate::capture::{Point, Tap};
 use crate::counters::NodeCounters;
-use crate::node::{Context, Node, Snapshot};
+use crate::node::{Context, EdgeId, Node, Snapshot};
 use crate::outlets::{Lane, Outlets};
 
 /// One call in this many is timed.
@@ -94,6 +94,17 @@ impl Graph {
         self.outlets.lanes[usize::from(stage)].push_all(batch);
     }
 
+    /// Lets a driver fill an empty batch that goes to a port's input node; returns how many frames came.
+    #[inline]
+    pub(crate) fn receive(&mut self, port: PortId, rx: impl FnOnce(&mut Batch) -> usize) -> usize {
+        let stage = self.inputs[port.index()];
+        let pkts = rx(self.outlets.lanes[usize::from(stage)].fresh());
+        if pkts > 0 {
+            self.outlets.pending |= 1 << stage;
+        }
+        pkts
+    }
+
     /// Runs nodes until no inbox has frames. What is to be sent waits for [`Graph::tx_lane`].
     #[inline]
     pub(crate) fn run(&mut self, cx: &mut Context<'_>, tap: &mut Tap) {
@@ -139,16 +150,32 @@ impl Graph {
             }
             _ => node.process(cx, &mut self.current, &mut self.outlets),
         }
+        self.deadlines[stage] = node.poll_timeout();
+        if let Some(edge) = self.outlets.rest.take() {
+            self.send_rest(stage, edge);
+        }
         debug_assert!(
             self.current.is_empty(),
             "node {} left frames",
-            counters.name
+            self.counters[stage].name
         );
         for frame in self.current.drain() {
             self.outlets.consumed.push(frame);
         }
-        self.deadlines[stage] = node.poll_timeout();
         self.finish(stage, cx, tap);
+    }
+
+    /// Sends what a node left in its batch along the edge that it chose.
+    #[inline]
+    fn send_rest(&mut self, stage: usize, edge: EdgeId) {
+        if self.current.is_empty() {
+            return;
+        }
+        let slot = self.bases[stage] + usize::from(edge.0);
+        let target = self.outlets.targets[slot];
+        self.outlets.edge_pkts[slot] += self.current.len() as u64;
+        self.outlets.pending |= 1 << target;
+        self.outlets.lanes[usize::from(target)].push_box(&mut self.current);
     }
 
     /// The sending stage: frames to the lanes of their ports.
@@ -159,7 +186,7 @@ impl Graph {
         };
         let port = first.tx_port;
         if port.index() < self.tx.len() && self.current.iter().all(|frame| frame.tx_port == port) {
-            self.tx[port.index()].push_all(&mut self.current);
+            self.tx[port.index()].push_box(&mut self.current);
             return;
         }
         for frame in self.current.drain() {
@@ -220,6 +247,18 @@ impl Graph {
             if let Stage::Node(node) = &mut self.stages[stage] {
                 self.outlets.base = self.bases[stage];
                 node.reload(cx, snapshot, &mut self.outlets);
+                self.note_deadline(stage);
+                self.finish(stage, cx, tap);
+            }
+        }
+    }
+
+    /// Has every node let go of the frames that it holds.
+    pub(crate) fn stop(&mut self, cx: &mut Context<'_>, tap: &mut Tap) {
+        for stage in 0..self.stages.len() {
+            if let Stage::Node(node) = &mut self.stages[stage] {
+                self.outlets.base = self.bases[stage];
+                node.stop(cx, &mut self.outlets);
                 self.note_deadline(stage);
                 self.finish(stage, cx, tap);
             }

@@ -5,6 +5,7 @@ pub mod builder;
 pub mod capture;
 pub mod counters;
 pub mod dispatch;
+pub mod fault;
 pub mod handoff;
 pub mod idle;
 pub mod mailbox;

@@ -42,7 +42,7 @@ pub trait Node: Send + core::fmt::Debug {
     fn edges(&self) -> &[&'static str];
 
     /// Takes every frame of `batch` and gives each to an edge, drops it or consumes it; `batch` is
-    /// empty after. Called with 1 to 64 frames.
+    /// empty after, unless [`Outlets::push_rest`] says where what is left goes. Called with 1 to 64 frames.
     fn process(&mut self, cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets);
 
     /// Returns when [`Node::handle_timeout`] wants to be called next, if ever. Asked after each call of
@@ -53,6 +53,9 @@ pub trait Node: Send + core::fmt::Debug {
 
     /// Does what is due at `cx.now`; may send frames by `out`.
     fn handle_timeout(&mut self, _cx: &mut Context<'_>, _out: &mut Outlets) {}
+
+    /// Lets go of every frame that the node holds: the worker ends. Frames sent by `out` still leave.
+    fn stop(&mut self, _cx: &mut Context<'_>, _out: &mut Outlets) {}
 
     /// Takes a new published configuration. The node looks for the type that it knows
     /// (`snapshot.downcast_ref::<T>()`, or [`Arc::downcast`] on a clone) and ignores others.

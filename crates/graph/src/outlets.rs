@@ -56,6 +56,27 @@ impl Lane {
         }
     }
 
+    /// Moves a whole boxed batch in: by its pointer, where the last batch here is empty.
+    #[inline]
+    pub(crate) fn push_box(&mut self, batch: &mut Box<Batch>) {
+        let tail = &mut self.batches[self.tail];
+        if tail.is_empty() {
+            core::mem::swap::<Box<Batch>>(tail, batch);
+        } else {
+            self.push_all(batch);
+        }
+    }
+
+    /// Returns an empty batch at the end, for a driver to fill.
+    #[inline]
+    pub(crate) fn fresh(&mut self) -> &mut Batch {
+        if self.batches[self.tail].is_empty() {
+            &mut self.batches[self.tail]
+        } else {
+            self.next_batch()
+        }
+    }
+
     #[cold]
     fn next_batch(&mut self) -> &mut Batch {
         self.tail += 1;
@@ -67,6 +88,11 @@ impl Lane {
 
     /// Returns the oldest batch, if it has frames.
     pub(crate) fn front_mut(&mut self) -> Option<&mut Batch> {
+        self.front_box().map(|front| &mut **front)
+    }
+
+    #[inline]
+    fn front_box(&mut self) -> Option<&mut Box<Batch>> {
         while self.batches[self.head].is_empty() {
             if self.head == self.tail {
                 self.head = 0;
@@ -82,9 +108,11 @@ impl Lane {
     #[inline]
     pub(crate) fn pop_into(&mut self, current: &mut Box<Batch>) -> bool {
         debug_assert!(current.is_empty(), "the current batch was not emptied");
-        match self.front_mut() {
+        let front: Option<&mut Box<Batch>> = self.front_box();
+        match front {
             Some(front) => {
-                core::mem::swap(front, current);
+                // The boxes, not the batches in them.
+                core::mem::swap::<Box<Batch>>(front, current);
                 true
             }
             None => false,
@@ -119,6 +147,10 @@ pub struct Outlets {
     pub(crate) edge_pkts: Vec<u64>,
     /// First edge of the node that runs.
     pub(crate) base: usize,
+    /// Edge for what the node leaves in its batch.
+    pub(crate) rest: Option<EdgeId>,
+    /// There is no graph that would take what is left.
+    standalone: bool,
     /// Nodes with frames in their inbox, a bit each.
     pub(crate) pending: u128,
     pub(crate) drops: Vec<(Frame, DropReason)>,
@@ -136,6 +168,8 @@ impl Outlets {
             edge_pkts: vec![0; targets.len()],
             targets,
             base: 0,
+            rest: None,
+            standalone: false,
             pending: 0,
             drops: Vec::with_capacity(LIST_PKTS),
             consumed: Vec::with_capacity(LIST_PKTS),
@@ -149,7 +183,10 @@ impl Outlets {
         let edges = node.edges().len();
         // More edges than an `EdgeId` can name cannot be pushed to either.
         let targets = (0..edges).map(|edge| edge as u8).collect();
-        Self::new(edges, targets)
+        Self {
+            standalone: true,
+            ..Self::new(edges, targets)
+        }
     }
 
     /// Sends a frame along an edge.
@@ -179,6 +216,18 @@ impl Outlets {
         self.edge_pkts[slot] += batch.len() as u64;
         self.pending |= 1 << node;
         self.lanes[usize::from(node)].push_all(batch);
+    }
+
+    /// Sends what is in the node's batch along `edge`, as [`Outlets::push_all`] does, but once
+    /// [`Node::process`] has returned: no frame is moved. The node leaves `batch`, which must be the one
+    /// that it was given, alone from then on.
+    #[inline]
+    pub fn push_rest(&mut self, edge: EdgeId, batch: &mut Batch) {
+        if self.standalone {
+            self.push_all(edge, batch);
+        } else {
+            self.rest = Some(edge);
+        }
     }
 
     /// Drops a frame: it is counted by reason, shown to a capture, and returned to its pool.

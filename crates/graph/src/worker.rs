@@ -270,22 +270,31 @@ impl Worker {
             let Some(queue) = &mut port.queue else {
                 continue;
             };
-            let pkts = queue.rx(&mut self.pool, &mut self.batch);
+            let id = PortId(index as u16);
+            let (pool, tap) = (&mut self.pool, &mut self.tap);
+            let mut receive = |batch: &mut Batch| {
+                let pkts = queue.rx(pool, batch);
+                if tap.is_on() {
+                    tap.batch(Point::Rx(id), now, batch);
+                }
+                pkts
+            };
+            let spread = port.spread;
+            let pkts = if spread {
+                receive(&mut self.batch)
+            } else {
+                self.graph.receive(id, receive)
+            };
             self.port_pkts[index] = pkts as u32;
             if pkts == 0 {
                 continue;
             }
             total += pkts as u32;
             self.counters.count_burst(pkts);
-            let id = PortId(index as u16);
-            let spread = port.spread;
-            if self.tap.is_on() {
-                self.tap.batch(Point::Rx(id), now, &self.batch);
-            }
             if spread {
                 self.spread_flows();
+                self.graph.input(id, &mut self.batch);
             }
-            self.graph.input(id, &mut self.batch);
             self.run(now);
         }
         self.counters.rx_pkts.add(u64::from(total));
@@ -638,6 +647,9 @@ impl Worker {
     fn drain(&mut self, now: Instant, passes: u32) -> Next {
         self.account(now);
         self.take_handed_over(now);
+        if passes == 0 {
+            self.with_graph(now, |graph, cx, tap| graph.stop(cx, tap));
+        }
         self.run(now);
         let held = self.transmit(now);
         self.hand_over(now);

@@ -30,7 +30,7 @@ pub(crate) fn judge(
         same &= *first.get_or_insert(*verdict) == *verdict;
     }
     match first {
-        Some(Verdict::Edge(edge)) if same => out.push_all(edge, batch),
+        Some(Verdict::Edge(edge)) if same => out.push_rest(edge, batch),
         _ => spread(batch, &verdicts, out),
     }
 }

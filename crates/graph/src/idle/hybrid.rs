@@ -62,6 +62,8 @@ const RATE_WAKES: u32 = 12;
 const RATE_HITS: u32 = 12;
 /// Passes that find packets without a break for so long mean overload.
 const OVERLOAD: Duration = Duration::from_micros(200);
+/// Most that one pass counts for in that: when the host takes the CPU away in between, a pass looks long.
+const OVERLOAD_PASS: Duration = Duration::from_micros(20);
 /// Share of idle time in Poll, in percent, from which on another state is looked at.
 const IDLE_PERCENT: u64 = 40;
 /// Gain in CPU that a change must bring.
@@ -156,7 +158,8 @@ pub struct Hybrid {
     fast: Window,
     slow: Window,
     rate: Window,
-    busy_since: Option<Instant>,
+    /// Length of the run of passes that found packets, `None` after an empty one.
+    busy: Option<Duration>,
     last_pkts: Instant,
     last_pass: Instant,
     cpu: Duration,
@@ -183,7 +186,7 @@ impl Hybrid {
             fast: Window::at(now, Duration::ZERO),
             slow: Window::at(now, Duration::ZERO),
             rate: Window::at(now, Duration::ZERO),
-            busy_since: None,
+            busy: None,
             last_pkts: now,
             last_pass: now,
             cpu: Duration::ZERO,
@@ -224,9 +227,11 @@ impl Hybrid {
     #[inline]
     pub fn pass(&mut self, pass: &Pass) -> Decision {
         let now = pass.now;
-        let idle = match self.busy_since {
-            Some(_) => Duration::ZERO,
-            None => now - self.last_pass,
+        let gap = now - self.last_pass;
+        let idle = if self.busy.is_some() {
+            Duration::ZERO
+        } else {
+            gap
         };
         self.last_pass = now;
         if let Before::Nap { late } = pass.before {
@@ -235,12 +240,16 @@ impl Hybrid {
         self.fast.count(pass, idle);
         if pass.pkts > 0 {
             self.last_pkts = now;
-            let since = *self.busy_since.get_or_insert(now);
-            if self.state != State::Poll && now - since > self.scaled(OVERLOAD) {
+            let busy = match self.busy {
+                Some(busy) => busy + gap.min(OVERLOAD_PASS),
+                None => Duration::ZERO,
+            };
+            self.busy = Some(busy);
+            if self.state != State::Poll && busy > self.scaled(OVERLOAD) {
                 self.change(State::Poll, now);
             }
         } else {
-            self.busy_since = None;
+            self.busy = None;
         }
         if now - self.fast.start >= FAST {
             self.review(now);
