@@ -127,6 +127,16 @@ pub enum OpenError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The kernel refused every mode of AF_XDP.
+    #[error("port {port}: AF_XDP on {interface} is refused in every mode: {}", reasons.join("; "))]
+    EveryModeRefused {
+        /// The port's name.
+        port: String,
+        /// The interface's name.
+        interface: String,
+        /// Why, a reason a mode, in order.
+        reasons: Vec<String>,
+    },
     /// The settings cannot work.
     #[error("port {port}: {reason}")]
     Unusable {
@@ -188,6 +198,15 @@ fn open_auto(
     workers: u16,
 ) -> Result<OpenPort, OpenError> {
     let refused = match af_xdp::open(spec, xdp, region, workers) {
+        // port and interface are known where this is shown
+        Err(OpenError::EveryModeRefused { reasons, .. })
+            if xdp.filter == af_xdp::Filter::Everything =>
+        {
+            reasons
+                .iter()
+                .map(|reason| format!("af_xdp {reason}"))
+                .collect()
+        }
         Err(error @ (OpenError::Unusable { .. } | OpenError::NotPermitted { .. }))
             if xdp.filter == af_xdp::Filter::Everything =>
         {

@@ -202,7 +202,7 @@ impl Screen {
 /// share a line.
 fn modes(ports: &[PortInfo]) -> String {
     let alike = |a: &PortInfo, b: &PortInfo| {
-        a.driver == b.driver && a.mode == b.mode && reasons(a) == reasons(b)
+        a.driver == b.driver && a.mode == b.mode && a.refused == b.refused
     };
     let mut text = String::new();
     for (index, port) in ports.iter().enumerate() {
@@ -220,24 +220,11 @@ fn modes(ports: &[PortInfo]) -> String {
             port.driver,
             port.mode
         ));
-        for reason in reasons(port) {
+        for reason in &port.refused {
             text.push_str(&format!("    {WARN}refused{WARN:#} {reason}\n"));
         }
     }
     text
-}
-
-/// Returns why better modes were refused, without the names of port and interface.
-fn reasons(port: &PortInfo) -> Vec<String> {
-    let interface = port.interface.as_deref().unwrap_or_default();
-    let frame = format!(
-        "port {}: AF_XDP on {interface} is refused in every mode: ",
-        port.name
-    );
-    port.refused
-        .iter()
-        .map(|reason| reason.replace(&frame, ""))
-        .collect()
 }
 
 fn summary(report: &DemoReport) -> String {

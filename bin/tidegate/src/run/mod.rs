@@ -75,6 +75,8 @@ pub(crate) fn start(config: &Config, file: Option<PathBuf>) -> Result<Dataplane,
     Dataplane::start(config, file).map_err(|error| {
         let exit = if error.is_refusal() {
             Exit::Refused
+        } else if error.is_absence() {
+            Exit::NotFound
         } else {
             Exit::Failed
         };

@@ -36,9 +36,18 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Tells whether the kernel refused for want of a privilege.
+    /// Tells whether the kernel refused, for want of a privilege or of a mode of the driver.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Port(io::port::OpenError::NotPermitted { .. }))
+        use io::port::OpenError::{EveryModeRefused, NotPermitted};
+        matches!(
+            self,
+            Self::Port(NotPermitted { .. } | EveryModeRefused { .. })
+        )
+    }
+
+    /// Tells whether an interface of the configuration is not there.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, Self::Port(io::port::OpenError::NoInterface { .. }))
     }
 
     /// Returns what to do about it, where there is one thing.
@@ -47,6 +56,9 @@ impl StartError {
             Self::Plan(error) => error.problems.first().map(|p| p.remedy.clone()),
             Self::Memory(_) => {
                 Some("write smaller `frames_per_worker` or `frame_bytes` under `[node]`".into())
+            }
+            Self::Port(io::port::OpenError::EveryModeRefused { .. }) => {
+                Some("run as root, or write `driver = \"auto\"`; see `tidegate doctor`".into())
             }
             Self::Port(_) => None, // the error says it itself
             Self::Graph(_) => Some("join some of the bridges".into()),

@@ -157,14 +157,11 @@ impl Opening<'_> {
                 return Ok(port);
             }
         }
-        Err(OpenError::unusable(
-            &self.port.name,
-            format!(
-                "AF_XDP on {} is refused in every mode: {}",
-                self.spec.interface,
-                self.refused.join("; ")
-            ),
-        ))
+        Err(OpenError::EveryModeRefused {
+            port: self.port.name.clone(),
+            interface: self.spec.interface.clone(),
+            reasons: std::mem::take(&mut self.refused),
+        })
     }
 
     /// Attaches the program at a place and tries to bind sockets there.

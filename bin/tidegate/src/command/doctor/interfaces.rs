@@ -7,7 +7,7 @@ use io::af_packet::AfPacketSpec;
 use io::af_xdp::{AfXdpSpec, Copying, Filter, PacketMatch, Place, XdpAttachment, attached_xdp};
 use io::ethtool::{Ethtool, Offload};
 use io::interface::{Interface, Link};
-use io::port::{self, DriverSpec, PortSpec};
+use io::port::{self, DriverSpec, OpenError, PortSpec};
 use io::{HugePages, Pool, PortId};
 
 use super::system::{not_ok, ok};
@@ -242,11 +242,8 @@ fn try_mode(mode: &str, driver: DriverSpec) -> ModeProbe {
                 reason: (!open.refused.is_empty()).then(|| open.refused.join("; ")),
             }
         }
-        Err(error) => {
-            let reason = format!("{:#}", anyhow::Error::from(error));
-            // the interface and the mode stand above it already
-            let after = reason.split_once("is refused in every mode: ");
-            refused(after.map_or(reason.as_str(), |(_, why)| why).to_owned())
-        }
+        // the interface and the mode stand above it already
+        Err(OpenError::EveryModeRefused { reasons, .. }) => refused(reasons.join("; ")),
+        Err(error) => refused(format!("{:#}", anyhow::Error::from(error))),
     }
 }

@@ -43,6 +43,8 @@ pub(super) fn run(to: IpAddr, interval: Duration, count: u16) -> anyhow::Result<
                 Ok((_, length)) if length >= ECHO_HEADER_BYTES && answer[6..8] == packet[6..8] => {
                     let rtt_ns = u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX);
                     tell(Line::Echo { rtt_ns })?;
+                    // a precise timer: a socket's timeout would end with the system's tick
+                    std::thread::sleep(next.saturating_duration_since(Instant::now()));
                 }
                 // answers that came late, and times without one
                 Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
