@@ -51,6 +51,35 @@ fn empty_set() -> libc::cpu_set_t {
     unsafe { core::mem::zeroed() }
 }
 
+/// Returns the kernel's id of the calling thread.
+pub fn thread_id() -> i32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Makes a thread (0: the calling one) run before all normal ones, or a normal one again. A thread that
+/// spins so for most of a second is stopped by the kernel for the rest of it
+/// (`kernel.sched_rt_runtime_us`).
+///
+/// # Errors
+/// The kernel's answer: `EPERM` without privilege.
+pub fn set_real_time(thread: i32, on: bool) -> io::Result<()> {
+    let (policy, priority) = if on {
+        (libc::SCHED_FIFO, 1)
+    } else {
+        (libc::SCHED_OTHER, 0)
+    };
+    let parameter = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: passes an initialised block.
+    let result = unsafe { libc::sched_setscheduler(thread, policy, &raw const parameter) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Sets how much later than asked the kernel may end the calling thread's sleeps, nanoseconds. The
 /// default is 50,000, which is much for a nap of as many. Real-time threads have none.
 ///

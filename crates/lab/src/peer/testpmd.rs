@@ -101,6 +101,16 @@ impl Testpmd {
         })
     }
 
+    /// Returns the id of the thread that forwards, for who wants to change how it is scheduled.
+    pub fn forwarding_thread(&self) -> Option<i32> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
+        tasks.flatten().find_map(|task| {
+            let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+            let forwards = name.starts_with("rte-worker") || name.starts_with("lcore-worker");
+            forwards.then(|| task.file_name().to_str()?.parse().ok())?
+        })
+    }
+
     /// Waits for `periods` reports of testpmd, one a second, leaves out the first, and returns the rates
     /// sent on both ports together, packets a second.
     ///
@@ -149,8 +159,9 @@ impl Testpmd {
 
 impl Drop for Testpmd {
     fn drop(&mut self) {
-        // Closing its input ends it in order (its XDP programs are detached); then by force.
-        drop(self.child.stdin.take());
+        // A signal ends it in order (its XDP programs are detached); then by force. An error means that
+        // it has ended.
+        let _ = crate::sys::terminate(self.child.id());
         let end = Instant::now() + Duration::from_secs(3);
         while Instant::now() < end {
             if let Ok(Some(_)) = self.child.try_wait() {
