@@ -62,6 +62,21 @@ impl Batch {
         Ok(())
     }
 
+    /// Appends a frame, where the caller has seen that there is room: the frame is written once, in its
+    /// place.
+    #[inline]
+    pub(crate) fn append(&mut self, frame: Frame) {
+        if self.tail == BATCH_MAX {
+            debug_assert!(self.head > 0, "a frame is lost: the batch is full");
+            if self.head == 0 {
+                return;
+            }
+            self.compact();
+        }
+        self.frames[self.tail].write(frame);
+        self.tail += 1;
+    }
+
     /// Takes the last frame.
     #[inline]
     pub fn pop(&mut self) -> Option<Frame> {

@@ -83,6 +83,28 @@ impl Frame {
         .expand(PortId(0))
     }
 
+    /// Makes the handle for a slot that holds a received frame.
+    ///
+    /// # Safety
+    /// As [`Frame::new`]; and `offset + len` is at most `capacity`.
+    #[inline]
+    pub(crate) unsafe fn received(
+        slot: NonNull<u8>,
+        capacity: u16,
+        offset: u16,
+        len: u16,
+        rx_port: PortId,
+    ) -> Self {
+        CompactFrame {
+            slot,
+            offset,
+            len,
+            capacity,
+            flags: FrameFlags::empty(),
+        }
+        .expand(rx_port)
+    }
+
     /// Returns the handle without its metadata: what a ring or a wire carries.
     #[inline]
     pub fn compact(self) -> CompactFrame {

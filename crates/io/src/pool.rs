@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::frame::Frame;
-use crate::ids::FrameIdx;
+use crate::ids::{FrameIdx, PortId};
 
 /// Size of a huge page, bytes (x86-64 and aarch64 with 4 KiB base pages).
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -192,6 +192,26 @@ impl Region {
         let slot = unsafe { self.base.add(offset) };
         // SAFETY: `frame_bytes` bytes follow; unique by this function's contract.
         unsafe { Frame::new(slot, self.frame_bytes as u16, HEADROOM_BYTES) }
+    }
+
+    /// Makes the handle of a slot that came back from the kernel with a received frame in it.
+    ///
+    /// # Safety
+    /// As [`Region::frame_at`]; and `idx` is less than [`Region::frames`], and `len` bytes from `offset`
+    /// are in the slot.
+    #[inline]
+    pub(crate) unsafe fn received_at(
+        &self,
+        idx: FrameIdx,
+        offset: u16,
+        len: u16,
+        rx_port: PortId,
+    ) -> Frame {
+        let start = idx.index() << self.frame_bytes.trailing_zeros();
+        // SAFETY: the slot is inside the mapping by this function's contract.
+        let slot = unsafe { self.base.add(start) };
+        // SAFETY: the range is in the slot, and the handle is unique, by this function's contract.
+        unsafe { Frame::received(slot, self.frame_bytes as u16, offset, len, rx_port) }
     }
 }
 

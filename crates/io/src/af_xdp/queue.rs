@@ -10,7 +10,7 @@ use super::partial::finish_partial;
 use super::ring::{Consumer, Producer, RingKind};
 use super::socket::{Kick, Socket};
 use super::umem::Umem;
-use crate::batch::Batch;
+use crate::batch::{BATCH_MAX, Batch};
 use crate::frame::Frame;
 use crate::ids::{FrameIdx, PortId};
 use crate::offload::finish_checksum;
@@ -19,6 +19,10 @@ use crate::queue::{Arm, Capabilities, Queue, QueueStats};
 
 /// Shortest frame that is sent: an Ethernet header.
 const HEADER_BYTES: usize = 14;
+/// Frames received in bursts that each found all posted frames used up, after which a port is taken to
+/// be unable to keep up; and how many it posts then.
+const OVERLOAD_PKTS: u32 = 16_384;
+const OVERLOAD_DEPTH: u32 = BATCH_MAX as u32;
 /// How often closing makes the kernel send what is still in the TX ring.
 const CLOSE_KICKS: usize = 64;
 
@@ -64,6 +68,8 @@ pub(super) struct XdpQueue {
     /// Frames in the kernel's hands for receiving, and for sending.
     posted: u32,
     sending: u32,
+    /// Frames received since a burst last left posted frames over.
+    overload: u32,
     /// The last call to send said that the interface is down.
     down: bool,
     zero_copy: bool,
@@ -103,6 +109,7 @@ impl XdpQueue {
             region,
             posted: 0,
             sending: 0,
+            overload: 0,
             down: false,
             zero_copy: parts.zero_copy,
             busy_poll: parts.busy_poll,
@@ -136,38 +143,47 @@ impl XdpQueue {
         let Some(rings) = &mut self.rings else {
             return 0;
         };
-        let before = batch.len();
-        let available = rings.rx.available(batch.room() as u32);
-        let mut bytes = 0;
+        let room = batch.room() as u32;
+        let available = rings.rx.available(room);
+        // A port whose every burst finds all posted frames used up loses packets all the time.
+        let exhausted = available > 0 && available == room && rings.fill.unconsumed() == 0;
+        self.overload = if exhausted {
+            self.overload.saturating_add(available)
+        } else {
+            0
+        };
+        let slot_bytes = self.region.frame_bytes();
+        let (mut received, mut bytes) = (0, 0);
         for _ in 0..available {
             let descriptor = rings.rx.read();
             let slot = descriptor.addr >> self.slot_shift;
-            let offset = (descriptor.addr & self.slot_mask) as usize;
-            let Some(mut frame) = Self::take(&mut self.held, &self.region, slot) else {
+            let offset = (descriptor.addr & self.slot_mask) as u32;
+            if !self.held.take(slot) {
                 self.stats.rx_invalid_pkts += 1;
                 continue;
-            };
+            }
             self.posted -= 1;
-            if !frame.set_range(offset, descriptor.len as usize) {
+            let slot = FrameIdx(slot as u32);
+            if descriptor.len > slot_bytes - offset {
                 self.stats.rx_invalid_pkts += 1;
-                pool.free(frame);
+                // SAFETY: as below.
+                pool.free(unsafe { self.region.frame_at(slot) });
                 continue;
             }
+            let (offset, len) = (offset as u16, descriptor.len as u16);
+            // SAFETY: `held` knew the slot, so it is one of this region (it was given as a `Frame` of it),
+            // its `Frame` was consumed when it was given, and it left `held` just now; the range is in it.
+            let frame = unsafe { self.region.received_at(slot, offset, len, self.port) };
             prefetch(frame.data());
-            frame.rx_port = self.port;
+            batch.append(frame);
+            received += 1;
             bytes += u64::from(descriptor.len);
-            if let Err(frame) = batch.push(frame) {
-                // Not reached: no more than `room` were read.
-                pool.free(frame);
-            }
         }
-        if available == 0 {
-            return 0;
+        if available > 0 {
+            rings.rx.release();
+            self.stats.rx_pkts += received as u64;
+            self.stats.rx_bytes += bytes;
         }
-        rings.rx.release();
-        let received = batch.len() - before;
-        self.stats.rx_pkts += received as u64;
-        self.stats.rx_bytes += bytes;
         received
     }
 
@@ -196,13 +212,20 @@ impl XdpQueue {
 
     /// Posts free frames for receiving: as many as the ring takes, but no more than a quarter of the
     /// pool, and leaving an eighth of it free, so that one port starves neither the others nor what the
-    /// node sends itself. A port that has none posted gets some of what there is.
+    /// node sends itself. A port that has none posted gets some of what there is, and one that cannot
+    /// keep up a burst only: more would wait longer and be lost all the same, and a small set of frames
+    /// stays in the caches.
     #[inline]
     fn post(&mut self, pool: &mut Pool) {
         let Some(rings) = &mut self.rings else {
             return;
         };
-        let target = (pool.capacity() / 4).clamp(1, self.ring_entries as usize);
+        let depth = if self.overload < OVERLOAD_PKTS {
+            self.ring_entries
+        } else {
+            self.ring_entries.min(OVERLOAD_DEPTH)
+        };
+        let target = (pool.capacity() / 4).clamp(1, depth as usize);
         let missing = target.saturating_sub(self.posted as usize);
         let available = pool.available();
         let spare = if self.posted == 0 {
