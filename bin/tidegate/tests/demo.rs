@@ -248,19 +248,19 @@ fn driver_that_is_refused_ends_with_4_and_a_remedy() {
     assert!(demo.stderr.contains("help: run"), "{}", demo.stderr);
 }
 
-/// Starts a demo and waits until the first packet has crossed.
-fn start(mark: &str) -> Child {
+/// Starts a demo and waits until it has shown a text.
+fn start(mark: &str, text: &str) -> Child {
     let mut command = marked(tidegate(), mark);
     let mut child = command
-        .args(["demo", "--seconds", "60"])
+        .args(["demo", "--seconds", "20"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     assert!(
-        lines.any(|line| line.unwrap().contains("first packet crossed")),
-        "the demo ended before its first packet"
+        lines.any(|line| line.unwrap().contains(text)),
+        "the demo ended before it said `{text}`"
     );
     child
 }
@@ -273,7 +273,7 @@ fn killed_demo_leaves_nothing_and_starts_again_at_once() {
     let before = links();
     for round in 0..3 {
         let mark = mark(&format!("kill{round}"));
-        let mut demo = start(&mark);
+        let mut demo = start(&mark, "first packet crossed");
         // a ping or a download may run beside the two servers
         assert!(processes_with(&mark).len() >= 3, "node and servers run");
         let killed = Instant::now();
@@ -295,7 +295,8 @@ fn terminated_demo_ends_with_its_summary() {
         return;
     }
     let mark = mark("term");
-    let demo = start(&mark);
+    // the stream is cut short by it
+    let demo = start(&mark, "every byte compared");
     let pid = rustix::process::Pid::from_child(&demo);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let output = demo.wait_with_output().unwrap();

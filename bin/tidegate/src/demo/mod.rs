@@ -43,10 +43,12 @@ pub(crate) fn run(global: &Global, args: &DemoArgs) -> Result<(), Failure> {
         .map(|seconds| started + Duration::from_secs(seconds.into()));
     'performance: loop {
         for phase in phases::ALL {
-            let done = phases::perform(phase, scale, &mut stage, &mut screen)?;
+            let Some(done) = phases::perform(phase, scale, &mut stage, &mut screen)? else {
+                break 'performance;
+            };
             screen.phase_done(&done)?;
             performed.push(done);
-            if screen.wants_to_end() || deadline.is_some_and(|at| Instant::now() >= at) {
+            if deadline.is_some_and(|at| Instant::now() >= at) {
                 break 'performance;
             }
         }

@@ -81,13 +81,13 @@ impl Phase {
     }
 }
 
-/// Performs one part.
+/// Performs one part; `None` where a key or a signal cut it short.
 pub(super) fn perform(
     phase: Phase,
     scale: f64,
     stage: &mut Stage,
     screen: &mut Screen,
-) -> Result<DemoPhase, Failure> {
+) -> Result<Option<DemoPhase>, Failure> {
     let length = phase.length().mul_f64(scale);
     screen.phase_begins(phase);
     let before = stage.stats();
@@ -111,12 +111,11 @@ pub(super) fn perform(
             &stage.stats(),
         )?;
     }
-    let cut_short = screen.wants_to_end();
+    if screen.wants_to_end() {
+        return Ok(None);
+    }
     let mut lines = Vec::new();
     for actor in &mut actors {
-        if cut_short {
-            actor.kill();
-        }
         lines.push(actor.finish(PATIENCE)?);
     }
     let result = match phase {
@@ -128,7 +127,7 @@ pub(super) fn perform(
             sent_pkts: sent(&lines),
         },
     };
-    Ok(measure(phase, &before, &stage.stats(), result))
+    Ok(Some(measure(phase, &before, &stage.stats(), result)))
 }
 
 fn echoes(lines: &[Vec<Line>]) -> DemoResult {
