@@ -365,9 +365,11 @@ fn extension_headers(
             });
         };
         // RFC 8200 4.1: hop-by-hop options only come first, and one fragment header is enough.
+        // RFC 4302 2: an authentication header has twelve bytes at least.
         let is_fragment_header = protocol == ip_protocol::FRAGMENT;
         if (protocol == ip_protocol::HOP_BY_HOP && depth != 0)
             || (is_fragment_header && is_first_fragment)
+            || (protocol == ip_protocol::AUTHENTICATION && header[1] == 0)
         {
             return Err(DropReason::Ipv6ExtensionHeader);
         }

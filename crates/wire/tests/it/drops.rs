@@ -247,6 +247,12 @@ fn ipv6_header_and_extension_headers() {
         Ipv6ExtensionHeader,
         &ipv6_with(60, &[&[0; 8], &chain(1, 17)[..]].concat()),
     );
+    // An authentication header of eight bytes; twelve are the least.
+    assert_dropped(
+        Ipv6ExtensionHeader,
+        &ipv6_with(51, &[&[17, 0][..], &[0; 6], &udp].concat()),
+    );
+    assert!(parse(&ipv6_with(51, &[&[17, 1][..], &[0; 10], &udp].concat())).is_ok());
     // Two fragment headers.
     let fragment = |next, field: u16| {
         let [high, low] = field.to_be_bytes();
