@@ -219,16 +219,27 @@ fn demo_without_user_namespaces_is_refused_with_a_remedy() {
 
 #[test]
 fn demo_needs_no_programs_of_the_machine() {
+    use std::os::unix::fs::PermissionsExt;
     if !need::root("demo_needs_no_programs_of_the_machine") {
         return;
     }
-    let demo = finish(
-        tidegate()
-            .args(["demo", "--json", "--seconds", "4"])
-            .env("PATH", "/nonexistent"),
-    );
-    assert_eq!(demo.code, 0, "{}", demo.stderr);
-    judge(&serde_json::from_str(&demo.stdout).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let none = directory.path().join("none");
+    let broken = directory.path().join("broken");
+    std::fs::create_dir(&broken).unwrap();
+    std::fs::write(broken.join("ping"), "#!/bin/sh\nexit 2\n").unwrap();
+    let runnable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(broken.join("ping"), runnable).unwrap();
+    for path in [none, broken] {
+        let mut command = tidegate();
+        let demo = finish(
+            command
+                .args(["demo", "--json", "--seconds", "4"])
+                .env("PATH", path),
+        );
+        assert_eq!(demo.code, 0, "{}", demo.stderr);
+        judge(&serde_json::from_str(&demo.stdout).unwrap());
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -9,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use lab::Namespace;
-use lab::need::find_program;
 
 use super::programs::{self, Line};
 
@@ -29,31 +29,25 @@ impl Actor {
         Self::spawn(command).with_context(|| format!("cannot start {}", arguments.join(" ")))
     }
 
-    /// Starts a ping: the system's program where there is one, else the demo's own.
+    /// Starts a ping by the system's `program`, or without one by the demo's own.
     pub(super) fn ping(
         namespace: &Namespace,
+        program: Option<&Path>,
         to: IpAddr,
         interval: Duration,
         count: u16,
     ) -> anyhow::Result<Self> {
-        if let Some(program) = find_program("ping") {
-            let mut command = namespace.command(program);
-            command.env("LC_ALL", "C").arg("-n");
-            command.args(["-i", &format!("{:.3}", interval.as_secs_f64())]);
-            command.args(["-c", &count.to_string(), "-W", "1", &to.to_string()]);
-            if let Ok(actor) = Self::spawn(command) {
-                return Ok(actor);
-            }
-        }
-        let interval = interval.as_millis().to_string();
-        let arguments = [
-            "ping",
-            &to.to_string(),
-            "--interval-ms",
-            &interval,
-            "--count",
-        ];
-        Self::start(namespace, &[&arguments[..], &[&count.to_string()]].concat())
+        let (to, count) = (to.to_string(), count.to_string());
+        let Some(program) = program else {
+            let interval = interval.as_millis().to_string();
+            let arguments = ["ping", &to, "--interval-ms", &interval, "--count", &count];
+            return Self::start(namespace, &arguments);
+        };
+        let mut command = namespace.command(program);
+        command.env("LC_ALL", "C").arg("-n");
+        command.args(["-i", &format!("{:.3}", interval.as_secs_f64())]);
+        command.args(["-c", &count, "-W", "1", &to]);
+        Self::spawn(command).with_context(|| format!("cannot start {}", program.display()))
     }
 
     /// Starts a server and waits until it listens.

@@ -1,6 +1,7 @@
 //! The demo's stage: three namespaces in a line, a node in the middle, servers on the right.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -8,12 +9,14 @@ use control::Config;
 use control::api::Stats;
 use control::config::{DriverConfig, NodeConfig, PortConfig};
 use dataplane::Dataplane;
+use lab::need::find_program;
 use lab::{Line as Topology, LineOptions, NetnsError, Side};
 
 use super::actors::Actor;
 use super::programs::Line;
 use crate::cli::DemoDriver;
 use crate::exit::{Exit, Failure};
+use crate::view;
 
 /// Port of the HTTP server.
 const HTTP_PORT: u16 = 80;
@@ -30,6 +33,8 @@ pub(super) struct Stage {
     sink: Actor,
     dataplane: Dataplane,
     topology: Topology,
+    /// The system's `ping`, where there is one that works here.
+    ping_program: Option<PathBuf>,
 }
 
 impl Stage {
@@ -67,11 +72,12 @@ impl Stage {
             sink,
             dataplane,
             topology,
+            ping_program: find_program("ping"),
         })
     }
 
     /// Waits until a packet has crossed the node and its answer has come back.
-    pub(super) fn first_packet(&self) -> Result<(), Failure> {
+    pub(super) fn first_packet(&mut self) -> Result<(), Failure> {
         let start = Instant::now();
         while start.elapsed() < FIRST_PACKET_PATIENCE {
             let mut ping = self.ping(Duration::from_millis(200), 1)?;
@@ -79,10 +85,13 @@ impl Stage {
             if lines.iter().any(|line| matches!(line, Line::Echo { .. })) {
                 return Ok(());
             }
+            // a `ping` of another kind, or one that may not open its socket here
+            self.ping_program = None;
         }
+        anstream::eprint!("{}", view::totals(&self.stats()));
         Err(Failure::message(
             Exit::Failed,
-            "no packet crossed the node; its counters follow",
+            "no packet crossed the node; its counters stand above",
         )
         .remedy("see `tidegate doctor`; try `tidegate demo --driver af-packet`"))
     }
@@ -91,6 +100,7 @@ impl Stage {
     pub(super) fn ping(&self, interval: Duration, count: u16) -> anyhow::Result<Actor> {
         Actor::ping(
             &self.topology.left.namespace,
+            self.ping_program.as_deref(),
             self.topology.right.address(),
             interval,
             count,
