@@ -1,4 +1,4 @@
-//! Addresses as people write them: MAC addresses, prefixes, addresses of an interface.
+//! Addresses as people write them, for checks: prefixes, addresses of an interface.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,10 +6,7 @@ use std::str::FromStr;
 
 /// Why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AddressError {
-    /// Not six pairs of hexadecimal digits.
-    #[error("`{0}` is not a MAC address")]
-    Mac(String),
+pub(crate) enum AddressError {
     /// The part before the slash is not an IP address.
     #[error("`{0}` is not an IP address")]
     Ip(String),
@@ -34,55 +31,16 @@ pub enum AddressError {
     },
 }
 
-/// A MAC address, written `02:00:00:00:00:01`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Mac(pub [u8; 6]);
-
-impl Mac {
-    /// Tells whether it names a group of stations (IEEE 802.3 3.2.3).
-    pub const fn is_group(self) -> bool {
-        self.0[0] & 1 == 1
-    }
-}
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
-
-impl FromStr for Mac {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let bad = || AddressError::Mac(text.to_owned());
-        let mut octets = [0; 6];
-        let mut parts = text.split([':', '-']);
-        for octet in &mut octets {
-            let part = parts.next().ok_or_else(bad)?;
-            if part.len() != 2 || part.starts_with('+') {
-                return Err(bad());
-            }
-            *octet = u8::from_str_radix(part, 16).map_err(|_| bad())?;
-        }
-        match parts.next() {
-            None => Ok(Self(octets)),
-            Some(_) => Err(bad()),
-        }
-    }
-}
-
 /// A destination prefix, written `192.0.2.0/24`; no host bits are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Prefix {
+pub(crate) struct Prefix {
     address: IpAddr,
     length: u8,
 }
 
 impl Prefix {
     /// Makes the prefix of `length` bits that `address` lies in; `length` is cut to the address's bits.
-    pub fn new(address: IpAddr, length: u8) -> Self {
+    pub(crate) fn new(address: IpAddr, length: u8) -> Self {
         let length = length.min(bits(address));
         Self {
             address: mask(address, length),
@@ -91,17 +49,12 @@ impl Prefix {
     }
 
     /// Returns its first address.
-    pub const fn address(self) -> IpAddr {
+    pub(crate) const fn address(self) -> IpAddr {
         self.address
     }
 
-    /// Returns its length, bits.
-    pub const fn length(self) -> u8 {
-        self.length
-    }
-
     /// Tells whether `address` lies in it.
-    pub fn contains(self, address: IpAddr) -> bool {
+    pub(crate) fn contains(self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4() && mask(address, self.length) == self.address
     }
 }
@@ -131,22 +84,22 @@ impl FromStr for Prefix {
 
 /// An address of an interface with the length of its link's prefix, written `192.0.2.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct InterfaceAddress {
+pub(crate) struct InterfaceAddress {
     /// The address.
-    pub address: IpAddr,
+    pub(crate) address: IpAddr,
     /// Bits of the prefix that is on the link.
-    pub length: u8,
+    pub(crate) length: u8,
 }
 
 impl InterfaceAddress {
     /// Returns the prefix that is on the link.
-    pub fn prefix(self) -> Prefix {
+    pub(crate) fn prefix(self) -> Prefix {
         Prefix::new(self.address, self.length)
     }
 
     /// Returns the directed broadcast address of the link, where it has one (RFC 919 7; none for
     /// IPv6 and for prefixes of 31 and 32 bits, RFC 3021 2.1).
-    pub fn broadcast(self) -> Option<Ipv4Addr> {
+    pub(crate) fn broadcast(self) -> Option<Ipv4Addr> {
         match self.address {
             IpAddr::V4(address) if self.length < 31 => {
                 let host_bits = u32::MAX.checked_shr(u32::from(self.length)).unwrap_or(0);
@@ -215,23 +168,6 @@ fn split(text: &str) -> Result<(IpAddr, u8), AddressError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mac_survives_text() {
-        let mac: Mac = "02:00:5E-ab:cd:0f".parse().unwrap();
-        assert_eq!(mac, Mac([2, 0, 0x5e, 0xab, 0xcd, 0x0f]));
-        assert_eq!(mac.to_string(), "02:00:5e:ab:cd:0f");
-        for bad in [
-            "",
-            "02",
-            "02:00:5e:ab:cd",
-            "02:00:5e:ab:cd:0f:1",
-            "0:0:5e:ab:cd:0f",
-            "+2:00:5e:ab:cd:0f",
-        ] {
-            assert!(bad.parse::<Mac>().is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn prefix_refuses_host_bits_and_names_the_prefix() {

@@ -4,12 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use wire::MacAddr;
+
 use super::error::Problem;
 use super::explain::{list, nearest};
 use super::keys;
 use super::locate::Places;
 use super::schema::{Config, DriverConfig, PortConfig, RouteConfig};
-use crate::address::{AddressError, InterfaceAddress, Mac, Prefix};
+use crate::address::{AddressError, InterfaceAddress, Prefix};
 
 /// The longest path of a Unix socket, bytes (`sun_path` without its final zero).
 const SOCKET_PATH_MAX_BYTES: usize = 107;
@@ -326,12 +328,18 @@ impl Checker<'_> {
     }
 
     fn unicast_mac(&mut self, path: &str, mac: &str) {
-        let Some(mac) = self.read::<Mac>(path, mac) else {
+        let Ok(mac) = mac.parse::<MacAddr>() else {
+            self.problem(
+                path,
+                format!("`{mac}` is not a MAC address"),
+                "`mac` is: MAC address",
+                "write for example `mac = \"02:00:00:00:00:01\"`",
+            );
             return;
         };
         let fault = if mac.is_group() {
             "the first byte is odd: a group of stations"
-        } else if mac == Mac::default() {
+        } else if mac == MacAddr::ZERO {
             "all zeros: nobody"
         } else {
             return;
