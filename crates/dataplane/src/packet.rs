@@ -46,16 +46,24 @@ pub(crate) fn put_be16(data: &mut [u8], at: usize, value: u16) {
 /// tags before, padding after. The layout follows.
 #[inline]
 pub(crate) fn set_ethernet(frame: &mut Frame, to: MacAddr, from: MacAddr, ether_type: u16) {
+    let mut header = [0; ETHERNET_BYTES];
+    header[..6].copy_from_slice(&to.0);
+    header[6..12].copy_from_slice(&from.0);
+    header[12..].copy_from_slice(&ether_type.to_be_bytes());
+    put_ethernet(frame, &header);
+}
+
+/// As [`set_ethernet`], with a header that is made already.
+#[inline]
+pub(crate) fn put_ethernet(frame: &mut Frame, header: &[u8; ETHERNET_BYTES]) {
     let network = usize::from(frame.layout.network);
     let cut = network.saturating_sub(ETHERNET_BYTES);
     let end = usize::from(frame.layout.end);
     if cut != 0 || end != frame.len() {
         trim(frame, cut, end);
     }
-    if let Some(header) = bytes_mut::<ETHERNET_BYTES>(frame.data_mut(), 0) {
-        header[..6].copy_from_slice(&to.0);
-        header[6..12].copy_from_slice(&from.0);
-        header[12..].copy_from_slice(&ether_type.to_be_bytes());
+    if let Some(place) = bytes_mut(frame.data_mut(), 0) {
+        *place = *header;
     }
 }
 

@@ -221,7 +221,7 @@ impl Node for Bridge {
             }
         }
         if one_port && self.fits_all(&targets[..batch.len()], longest) {
-            out.push_all(TX, batch);
+            out.push_rest(TX, batch);
             return;
         }
         for (frame, target) in batch.drain().zip(targets) {

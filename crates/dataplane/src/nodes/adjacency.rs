@@ -2,26 +2,33 @@
 //! is, by which port, behind which header.
 
 use io::{Frame, PortId};
-use wire::{Instant, MacAddr};
+use wire::Instant;
 
 use super::verdict::Verdict;
 use crate::forwarding::{Forwarding, NextHop};
 use crate::neighbour::table::{Key, Table};
-use crate::packet;
+use crate::packet::{self, ETHERNET_BYTES, IPV4_BYTES};
 use crate::plan::{InterfaceId, Link};
 
 /// Places of the memory.
 const PLACES: usize = 64;
+const ETHER_TYPE_IPV4: u16 = 0x0800;
+/// Bytes of the two headers of an untagged IPv4 packet without options.
+const HEADERS_BYTES: usize = ETHERNET_BYTES + IPV4_BYTES;
 
 /// The way to a neighbour.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Adjacency {
-    /// The neighbour's MAC address, if it can be used without further ado.
-    mac: Option<MacAddr>,
-    own: MacAddr,
+    /// The Ethernet header of packets to it.
+    header: [u8; ETHERNET_BYTES],
     /// Largest IP packet, bytes.
     pub(crate) mtu: u16,
-    link: Link,
+    /// Its MAC address is known and needs nothing done.
+    known: bool,
+    /// The interface sends through a bridge.
+    bridged: bool,
+    /// The port or bridge.
+    through: u16,
     interface: InterfaceId,
 }
 
@@ -39,36 +46,73 @@ impl Adjacency {
         forwarding: &Forwarding,
         neighbours: &Table,
         key: &Key,
+        ether_type: u16,
         now: Instant,
     ) -> Option<Self> {
         let interface = forwarding.interface(key.interface)?;
+        let mac = neighbours.mac_of(key, now);
+        let mut header = [0; ETHERNET_BYTES];
+        header[..6].copy_from_slice(&mac.unwrap_or_default().0);
+        header[6..12].copy_from_slice(&interface.mac.0);
+        header[12..].copy_from_slice(&ether_type.to_be_bytes());
+        let (bridged, through) = match interface.link {
+            Link::Port(port) => (false, port.0),
+            Link::Bridge(bridge) => (true, bridge.0),
+        };
         Some(Self {
-            mac: neighbours.mac_of(key, now),
-            own: interface.mac,
+            header,
             mtu: interface.mtu,
-            link: interface.link,
+            known: mac.is_some(),
+            bridged,
+            through,
             interface: key.interface,
         })
     }
 
     /// Puts the Ethernet header on and says where the frame goes.
     #[inline]
-    pub(crate) fn send(&self, frame: &mut Frame, ether_type: u16, ways: &Ways) -> Verdict {
-        let Some(mac) = self.mac else {
+    pub(crate) fn send(&self, frame: &mut Frame, ways: &Ways) -> Verdict {
+        if self.known {
+            packet::put_ethernet(frame, &self.header);
+        }
+        self.direct(frame, ways)
+    }
+
+    /// As [`Adjacency::send`] for a received IPv4 packet: takes one from its TTL, too.
+    #[inline]
+    pub(crate) fn forward4(&self, frame: &mut Frame, ways: &Ways) -> Verdict {
+        let layout = &frame.layout;
+        let plain =
+            usize::from(layout.network) == ETHERNET_BYTES && usize::from(layout.end) == frame.len();
+        if self.known
+            && plain
+            && let Some(headers) = frame.data_mut().first_chunk_mut::<HEADERS_BYTES>()
+            && let Some((ethernet, ip)) = headers.split_first_chunk_mut()
+            && let Some(ip) = ip.first_chunk_mut()
+        {
+            *ethernet = self.header;
+            packet::decrement_ttl(ip);
+            return self.direct(frame, ways);
+        }
+        let network = usize::from(frame.layout.network);
+        if let Some(ip) = packet::bytes_mut(frame.data_mut(), network) {
+            packet::decrement_ttl(ip);
+        }
+        self.send(frame, ways)
+    }
+
+    #[inline]
+    fn direct(&self, frame: &mut Frame, ways: &Ways) -> Verdict {
+        if !self.known {
             frame.mark = u32::from(self.interface.0);
             return ways.resolve;
-        };
-        packet::set_ethernet(frame, mac, self.own, ether_type);
-        match self.link {
-            Link::Port(port) => {
-                frame.tx_port = port;
-                ways.tx
-            }
-            Link::Bridge(bridge) => {
-                frame.mark = u32::from(bridge.0);
-                ways.bridge
-            }
         }
+        if self.bridged {
+            frame.mark = u32::from(self.through);
+            return ways.bridge;
+        }
+        frame.tx_port = PortId(self.through);
+        ways.tx
     }
 }
 
@@ -83,10 +127,11 @@ pub(crate) struct Adjacencies {
 impl Adjacencies {
     pub(crate) fn new() -> Self {
         let nothing = Adjacency {
-            mac: None,
-            own: MacAddr::ZERO,
+            header: [0; ETHERNET_BYTES],
             mtu: 0,
-            link: Link::Port(PortId(0)),
+            known: false,
+            bridged: false,
+            through: 0,
             interface: InterfaceId(0),
         };
         Self {
@@ -114,7 +159,7 @@ impl Adjacencies {
         index: u32,
         destination: u32,
         now: Instant,
-    ) -> Option<Adjacency> {
+    ) -> Option<&Adjacency> {
         let hop = forwarding.next_hop(index)?;
         // An index fits 16 bits or the packet is looked up as if it were the first; a batch number is
         // never zero.
@@ -130,7 +175,7 @@ impl Adjacencies {
             *adjacency = Self::look_up4(forwarding, neighbours, hop, destination, now)?;
             *known = tag;
         }
-        Some(*adjacency)
+        Some(adjacency)
     }
 
     #[cold]
@@ -145,6 +190,6 @@ impl Adjacencies {
             Some(gateway) => Key::new(hop.interface, gateway),
             None => Key::v4(hop.interface, destination.to_be_bytes()),
         };
-        Adjacency::look_up(forwarding, neighbours, &key, now)
+        Adjacency::look_up(forwarding, neighbours, &key, ETHER_TYPE_IPV4, now)
     }
 }

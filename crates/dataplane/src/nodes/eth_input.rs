@@ -30,7 +30,7 @@ impl EthInput {
     fn sort(&self, frame: &mut Frame, host: &mut Option<(PortId, MacAddr)>) -> Verdict {
         let layout = match wire::parse(frame.data()) {
             Ok(layout) => layout,
-            Err(reason) => return Verdict::Drop(reason),
+            Err(reason) => return Verdict::drop(reason),
         };
         frame.layout = layout;
         let own = match *host {
@@ -40,12 +40,12 @@ impl EthInput {
                     *host = Some((frame.rx_port, port.host_mac));
                     port.host_mac
                 }
-                None => return Verdict::Drop(DropReason::PortDown),
+                None => return Verdict::drop(DropReason::PortDown),
             },
         };
         let for_us = frame.data().first_chunk() == Some(&own.0);
         if for_us && layout.vlan_tags == 0 && layout.flags.contains(LayoutFlags::IPV4) {
-            return Verdict::Edge(IP4);
+            return Verdict::edge(IP4);
         }
         Self::sort_slowly(&layout, for_us)
     }
@@ -53,20 +53,20 @@ impl EthInput {
     /// What is not plain IPv4 to the node's own MAC address.
     fn sort_slowly(layout: &Layout, for_us: bool) -> Verdict {
         if !for_us && !layout.flags.contains(LayoutFlags::L2_GROUP) {
-            return Verdict::Drop(DropReason::NotForUs);
+            return Verdict::drop(DropReason::NotForUs);
         }
         // A priority tag (VLAN 0) names no VLAN (IEEE 802.1Q 6.9); the node's interfaces are on none.
         if layout.vlan_tags != 0 && (layout.outer_tci & 0xfff != 0 || layout.vlan_tags > 1) {
-            return Verdict::Drop(DropReason::VlanUnknown);
+            return Verdict::drop(DropReason::VlanUnknown);
         }
         if layout.flags.contains(LayoutFlags::IPV6) {
-            Verdict::Edge(IP6)
+            Verdict::edge(IP6)
         } else if layout.flags.contains(LayoutFlags::IPV4) {
-            Verdict::Edge(IP4)
+            Verdict::edge(IP4)
         } else if layout.flags.contains(LayoutFlags::ARP) {
-            Verdict::Edge(ARP)
+            Verdict::edge(ARP)
         } else {
-            Verdict::Drop(DropReason::EtherTypeUnknown)
+            Verdict::drop(DropReason::EtherTypeUnknown)
         }
     }
 }

@@ -25,11 +25,10 @@ const LOCAL: EdgeId = EdgeId(5);
 const FORWARD_EDGES: &[&str] = &["tx", "bridge", "resolve", "error", "fragment", "local"];
 const OUTPUT_EDGES: &[&str] = &["tx", "bridge", "resolve", "error", "fragment"];
 
-const ETHER_TYPE: u16 = 0x0800;
 const WAYS: Ways = Ways {
-    tx: Verdict::Edge(TX),
-    bridge: Verdict::Edge(BRIDGE),
-    resolve: Verdict::Edge(RESOLVE),
+    tx: Verdict::edge(TX),
+    bridge: Verdict::edge(BRIDGE),
+    resolve: Verdict::edge(RESOLVE),
 };
 
 /// Routes IPv4 packets that were received.
@@ -65,7 +64,7 @@ impl Router {
         (first, count): (u32, u32),
         destination: u32,
         now: Instant,
-    ) -> Option<Adjacency> {
+    ) -> Option<&Adjacency> {
         let index = Route::choose(first, count, || packet::flow_hash(frame));
         self.adjacencies
             .get4(&self.forwarding, &self.neighbours, index, destination, now)
@@ -81,72 +80,51 @@ impl Ip4Forward {
     #[inline]
     fn forward(&mut self, frame: &mut Frame, now: Instant) -> Verdict {
         let layout = frame.layout;
-        let Some(header) = packet::bytes::<IPV4_BYTES>(frame.data(), usize::from(layout.network))
-        else {
-            return Verdict::Drop(DropReason::Ipv4Truncated);
+        let header = packet::bytes::<IPV4_BYTES>(frame.data(), usize::from(layout.network));
+        let Some(header) = header else {
+            return Verdict::drop(DropReason::Ipv4Truncated);
         };
         let source = packet::be32(header, 12);
         let destination = packet::be32(header, 16);
         let ttl = header[8];
-        if is_odd(source) && is_no_source(source) {
-            return Verdict::Drop(DropReason::Ipv4Source); // RFC 1812 5.3.7
-        }
-        if layout.flags.contains(LayoutFlags::OPTIONS) && has_source_route(frame) {
-            return Verdict::Drop(DropReason::Ipv4Options);
-        }
-        if is_odd(destination)
-            && let Some(verdict) = beyond_unicast(&layout, destination)
-        {
+        // One test lets nearly all packets past the checks that few need.
+        let odd =
+            layout.flags.intersects(ODD_FLAGS) || is_odd(source) || is_odd(destination) || ttl <= 1;
+        if odd && let Some(verdict) = judge_odd(frame, source, destination) {
             return verdict;
         }
         let hops = match self.0.forwarding.route4(&destination.to_be_bytes()) {
             Some(Route::Forward { first, count }) => (first, count),
             other => return self.not_forwarded(frame, other),
         };
-        // RFC 1812 5.3.4: what came as a link-layer broadcast goes no further. RFC 3927 7: nor does what
-        // has a link-local address.
-        let link_local = source >> 16 == LINK_LOCAL || destination >> 16 == LINK_LOCAL;
-        if layout.flags.contains(LayoutFlags::L2_GROUP) || link_local {
-            return Verdict::Drop(DropReason::LinkLocalForward);
-        }
-        if ttl <= 1 {
-            frame.mark = Cause::TtlExceeded.mark(0);
-            return Verdict::Edge(ERROR);
+        if odd && let Some(verdict) = judge_odd_forward(frame, source, destination, ttl) {
+            return verdict;
         }
         let Some(adjacency) = self.0.adjacency(frame, hops, destination, now) else {
-            return Verdict::Drop(DropReason::PortDown);
+            return Verdict::drop(DropReason::PortDown);
         };
-        let too_long = layout.end - layout.network > adjacency.mtu;
-        if too_long && layout.flags.contains(LayoutFlags::DONT_FRAGMENT) {
-            frame.mark = Cause::TooBig.mark(adjacency.mtu);
-            return Verdict::Edge(ERROR);
+        if layout.end - layout.network > adjacency.mtu {
+            return too_long(frame, adjacency.mtu);
         }
-        if let Some(header) = packet::bytes_mut(frame.data_mut(), layout.network.into()) {
-            packet::decrement_ttl(header);
-        }
-        if too_long {
-            frame.mark = u32::from(adjacency.mtu);
-            return Verdict::Edge(FRAGMENT);
-        }
-        adjacency.send(frame, ETHER_TYPE, &WAYS)
+        adjacency.forward4(frame, &WAYS)
     }
 
     #[cold]
     fn not_forwarded(&self, frame: &mut Frame, route: Option<Route>) -> Verdict {
         match route {
-            Some(Route::Local) => Verdict::Edge(LOCAL),
-            Some(Route::Blackhole) => Verdict::Drop(DropReason::RouteBlackhole),
+            Some(Route::Local) => Verdict::edge(LOCAL),
+            Some(Route::Blackhole) => Verdict::drop(DropReason::RouteBlackhole),
             // A broadcast to the link that it came from is for the node too; a directed broadcast to
             // another link is not forwarded (RFC 2644).
             Some(Route::Broadcast(interface))
                 if self.0.forwarding.interface_of(frame.rx_port) == Some(interface) =>
             {
-                Verdict::Edge(LOCAL)
+                Verdict::edge(LOCAL)
             }
-            Some(Route::Broadcast(_)) => Verdict::Drop(DropReason::LinkLocalForward),
+            Some(Route::Broadcast(_)) => Verdict::drop(DropReason::LinkLocalForward),
             _ => {
                 frame.mark = Cause::NoRoute.mark(0);
-                Verdict::Edge(ERROR)
+                Verdict::edge(ERROR)
             }
         }
     }
@@ -162,62 +140,105 @@ impl Ip4Output {
         let layout = frame.layout;
         let network = usize::from(layout.network);
         let Some(&destination) = packet::bytes::<4>(frame.data(), network + 16) else {
-            return Verdict::Drop(DropReason::Ipv4Truncated);
+            return Verdict::drop(DropReason::Ipv4Truncated);
         };
         let hops = match self.0.forwarding.route4(&destination) {
             Some(Route::Forward { first, count }) => (first, count),
-            Some(Route::Blackhole) => return Verdict::Drop(DropReason::RouteBlackhole),
+            Some(Route::Blackhole) => return Verdict::drop(DropReason::RouteBlackhole),
             // The node does not talk to itself, nor does it broadcast.
-            _ => return Verdict::Drop(DropReason::NoRoute),
+            _ => return Verdict::drop(DropReason::NoRoute),
         };
         let destination = u32::from_be_bytes(destination);
         let Some(adjacency) = self.0.adjacency(frame, hops, destination, now) else {
-            return Verdict::Drop(DropReason::PortDown);
+            return Verdict::drop(DropReason::PortDown);
         };
         if layout.end - layout.network > adjacency.mtu {
             // An error that is too long for its way back is nothing to tell anyone about.
             if layout.flags.contains(LayoutFlags::DONT_FRAGMENT) {
-                return Verdict::Drop(DropReason::FragmentationNeeded);
+                return Verdict::drop(DropReason::FragmentationNeeded);
             }
             frame.mark = u32::from(adjacency.mtu);
-            return Verdict::Edge(FRAGMENT);
+            return Verdict::edge(FRAGMENT);
         }
-        adjacency.send(frame, ETHER_TYPE, &WAYS)
+        adjacency.send(frame, &WAYS)
     }
 }
 
 /// The first half of a link-local address (RFC 3927).
 const LINK_LOCAL: u32 = 0xa9fe;
+/// What makes a packet one of the few that need a closer look.
+const ODD_FLAGS: LayoutFlags = LayoutFlags::OPTIONS
+    .union(LayoutFlags::L2_GROUP)
+    .union(LayoutFlags::L3_GROUP);
 
-/// Tells whether an address is in network 0 or 127 or beyond the unicast classes: few are, so that the
-/// data path asks no further.
+/// Tells whether an address may be one that is not plain unicast, by its first octet: networks 0 and 127,
+/// link-local, multicast and beyond.
 #[inline]
 const fn is_odd(address: u32) -> bool {
     let first = (address >> 24) as u8;
-    first.wrapping_sub(1) >= 223 || first == 127
+    first.wrapping_sub(1) >= 223 || first == 127 || first == (LINK_LOCAL >> 8) as u8
+}
+
+/// Judges an odd packet before it is routed, if that is enough.
+#[cold]
+fn judge_odd(frame: &Frame, source: u32, destination: u32) -> Option<Verdict> {
+    if is_no_source(source) {
+        return Some(Verdict::drop(DropReason::Ipv4Source)); // RFC 1812 5.3.7
+    }
+    if frame.layout.flags.contains(LayoutFlags::OPTIONS) && has_source_route(frame) {
+        return Some(Verdict::drop(DropReason::Ipv4Options));
+    }
+    beyond_unicast(&frame.layout, destination)
+}
+
+/// Judges an odd packet that is to be forwarded, if it is not.
+#[cold]
+fn judge_odd_forward(frame: &mut Frame, source: u32, destination: u32, ttl: u8) -> Option<Verdict> {
+    // RFC 1812 5.3.4: what came as a link-layer broadcast goes no further. RFC 3927 7: nor does what has a
+    // link-local address.
+    let link_local = source >> 16 == LINK_LOCAL || destination >> 16 == LINK_LOCAL;
+    if frame.layout.flags.contains(LayoutFlags::L2_GROUP) || link_local {
+        return Some(Verdict::drop(DropReason::LinkLocalForward));
+    }
+    (ttl <= 1).then(|| {
+        frame.mark = Cause::TtlExceeded.mark(0);
+        Verdict::edge(ERROR)
+    })
+}
+
+/// Judges a packet to be forwarded that is longer than the next link takes.
+#[cold]
+fn too_long(frame: &mut Frame, mtu: u16) -> Verdict {
+    if frame.layout.flags.contains(LayoutFlags::DONT_FRAGMENT) {
+        frame.mark = Cause::TooBig.mark(mtu);
+        return Verdict::edge(ERROR);
+    }
+    let network = usize::from(frame.layout.network);
+    if let Some(header) = packet::bytes_mut(frame.data_mut(), network) {
+        packet::decrement_ttl(header);
+    }
+    frame.mark = u32::from(mtu);
+    Verdict::edge(FRAGMENT)
 }
 
 /// Tells whether no host may send from the packet's source.
-#[cold]
 fn is_no_source(source: u32) -> bool {
     source == 0 || wire::address::is_martian_source_ipv4(Ipv4Addr::from_bits(source))
 }
 
 /// Judges destinations that are not plain unicast: groups and the limited broadcast are for the node,
 /// networks 0 and 127 for nobody, class E is forwarded as unicast (as Linux does).
-#[cold]
 fn beyond_unicast(layout: &Layout, destination: u32) -> Option<Verdict> {
     if layout.flags.contains(LayoutFlags::L3_GROUP) {
-        Some(Verdict::Edge(LOCAL))
-    } else if destination >> 28 == 0xf {
-        None
+        Some(Verdict::edge(LOCAL))
+    } else if matches!(destination >> 24, 0 | 127) {
+        Some(Verdict::drop(DropReason::LinkLocalForward))
     } else {
-        Some(Verdict::Drop(DropReason::LinkLocalForward))
+        None
     }
 }
 
 /// Tells whether a packet wants to choose its own way (RFC 7126 4.3: routers drop such packets).
-#[cold]
 fn has_source_route(frame: &Frame) -> bool {
     let layout = &frame.layout;
     let start = usize::from(layout.network) + IPV4_BYTES;

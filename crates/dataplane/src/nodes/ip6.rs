@@ -26,9 +26,9 @@ const OUTPUT_EDGES: &[&str] = &["tx", "bridge", "resolve", "error"];
 
 const ETHER_TYPE: u16 = 0x86dd;
 const WAYS: Ways = Ways {
-    tx: Verdict::Edge(TX),
-    bridge: Verdict::Edge(BRIDGE),
-    resolve: Verdict::Edge(RESOLVE),
+    tx: Verdict::edge(TX),
+    bridge: Verdict::edge(BRIDGE),
+    resolve: Verdict::edge(RESOLVE),
 };
 
 /// Routes IPv6 packets that were received.
@@ -93,7 +93,7 @@ impl Ip6Forward {
             packet::bytes::<16>(data, network + 8),
             packet::bytes::<16>(data, network + 24),
         ) else {
-            return Verdict::Drop(DropReason::Ipv6Truncated);
+            return Verdict::drop(DropReason::Ipv6Truncated);
         };
         let (from, to) = (scope(&source), scope(&destination));
         if from != Scope::Global || to != Scope::Global {
@@ -104,15 +104,15 @@ impl Ip6Forward {
             other => return self.not_forwarded(frame, other),
         };
         if layout.flags.contains(LayoutFlags::L2_GROUP) {
-            return Verdict::Drop(DropReason::LinkLocalForward);
+            return Verdict::drop(DropReason::LinkLocalForward);
         }
         if hop_limit <= 1 {
             frame.mark = Cause::TtlExceeded.mark(0);
-            return Verdict::Edge(ERROR);
+            return Verdict::edge(ERROR);
         }
         let index = Route::choose(first, count, || packet::flow_hash(frame));
         let Some(hop) = self.0.forwarding.next_hop(index) else {
-            return Verdict::Drop(DropReason::NoRoute);
+            return Verdict::drop(DropReason::NoRoute);
         };
         self.0.send(frame, hop, destination, true, now)
     }
@@ -121,29 +121,29 @@ impl Ip6Forward {
     #[cold]
     fn scoped(&self, frame: &mut Frame, source: &[u8; 16], destination: &[u8; 16]) -> Verdict {
         let Some(interface) = self.0.forwarding.interface_of(frame.rx_port) else {
-            return Verdict::Drop(DropReason::PortDown);
+            return Verdict::drop(DropReason::PortDown);
         };
         match scope(source) {
-            Scope::Multicast => return Verdict::Drop(DropReason::Ipv6Source),
+            Scope::Multicast => return Verdict::drop(DropReason::Ipv6Source),
             // Only duplicate address detection has no source, and it goes to a group (RFC 4862 5.4.2).
             Scope::Never if *source != [0; 16] || destination[0] != 0xff => {
-                return Verdict::Drop(DropReason::Ipv6Source);
+                return Verdict::drop(DropReason::Ipv6Source);
             }
             _ => {}
         }
         match scope(destination) {
             // Reserved and interface-local groups never appear on a link (RFC 4291 2.7).
             Scope::Multicast if destination[1] & 0xf <= 1 => {
-                Verdict::Drop(DropReason::LinkLocalForward)
+                Verdict::drop(DropReason::LinkLocalForward)
             }
-            Scope::Multicast => Verdict::Edge(LOCAL),
-            Scope::Never => Verdict::Drop(DropReason::LinkLocalForward),
-            _ if self.0.forwarding.is_local6(destination, interface) => Verdict::Edge(LOCAL),
-            Scope::LinkLocal => Verdict::Drop(DropReason::LinkLocalForward),
+            Scope::Multicast => Verdict::edge(LOCAL),
+            Scope::Never => Verdict::drop(DropReason::LinkLocalForward),
+            _ if self.0.forwarding.is_local6(destination, interface) => Verdict::edge(LOCAL),
+            Scope::LinkLocal => Verdict::drop(DropReason::LinkLocalForward),
             Scope::Global => {
                 // A link-local source may not be seen elsewhere (RFC 4443 3.1, code 2).
                 frame.mark = Cause::BeyondScope.mark(0);
-                Verdict::Edge(ERROR)
+                Verdict::edge(ERROR)
             }
         }
     }
@@ -151,11 +151,11 @@ impl Ip6Forward {
     #[cold]
     fn not_forwarded(&self, frame: &mut Frame, route: Option<Route>) -> Verdict {
         match route {
-            Some(Route::Local) => Verdict::Edge(LOCAL),
-            Some(Route::Blackhole) => Verdict::Drop(DropReason::RouteBlackhole),
+            Some(Route::Local) => Verdict::edge(LOCAL),
+            Some(Route::Blackhole) => Verdict::drop(DropReason::RouteBlackhole),
             _ => {
                 frame.mark = Cause::NoRoute.mark(0);
-                Verdict::Edge(ERROR)
+                Verdict::edge(ERROR)
             }
         }
     }
@@ -173,7 +173,7 @@ impl Ip6Output {
     fn output(&self, frame: &mut Frame, now: Instant) -> Verdict {
         let network = usize::from(frame.layout.network);
         let Some(&destination) = packet::bytes::<16>(frame.data(), network + 24) else {
-            return Verdict::Drop(DropReason::Ipv6Truncated);
+            return Verdict::drop(DropReason::Ipv6Truncated);
         };
         if scope(&destination) == Scope::LinkLocal {
             // An answer goes back over the interface that the question came in by.
@@ -185,7 +185,7 @@ impl Ip6Output {
                     };
                     self.0.send(frame, &hop, destination, false, now)
                 }
-                None => Verdict::Drop(DropReason::NoRoute),
+                None => Verdict::drop(DropReason::NoRoute),
             };
         }
         match self.0.forwarding.route6(&destination) {
@@ -193,11 +193,11 @@ impl Ip6Output {
                 let index = Route::choose(first, count, || packet::flow_hash(frame));
                 match self.0.forwarding.next_hop(index) {
                     Some(hop) => self.0.send(frame, hop, destination, false, now),
-                    None => Verdict::Drop(DropReason::NoRoute),
+                    None => Verdict::drop(DropReason::NoRoute),
                 }
             }
-            Some(Route::Blackhole) => Verdict::Drop(DropReason::RouteBlackhole),
-            _ => Verdict::Drop(DropReason::NoRoute),
+            Some(Route::Blackhole) => Verdict::drop(DropReason::RouteBlackhole),
+            _ => Verdict::drop(DropReason::NoRoute),
         }
     }
 }
@@ -213,15 +213,15 @@ impl Router {
         now: Instant,
     ) -> Verdict {
         let key = Key::new(hop.interface, hop.gateway.unwrap_or(destination));
-        let found = Adjacency::look_up(&self.forwarding, &self.neighbours, &key, now);
+        let found = Adjacency::look_up(&self.forwarding, &self.neighbours, &key, ETHER_TYPE, now);
         let Some(adjacency) = found else {
-            return Verdict::Drop(DropReason::PortDown);
+            return Verdict::drop(DropReason::PortDown);
         };
         let layout = frame.layout;
         if layout.end - layout.network > adjacency.mtu {
             // RFC 4443 3.2; an IPv6 link carries at least 1280 bytes, whatever the port was told.
             frame.mark = Cause::TooBig.mark(adjacency.mtu.max(1280));
-            return Verdict::Edge(ERROR);
+            return Verdict::edge(ERROR);
         }
         if forwarded
             && let Some(header) =
@@ -229,7 +229,7 @@ impl Router {
         {
             header[7] = header[7].wrapping_sub(1);
         }
-        adjacency.send(frame, ETHER_TYPE, &WAYS)
+        adjacency.send(frame, &WAYS)
     }
 }
 

@@ -46,12 +46,12 @@ impl Local {
     fn deliver(&self, frame: &mut Frame) -> Verdict {
         let layout = frame.layout;
         if layout.flags.contains(LayoutFlags::FRAGMENT) {
-            return Verdict::Drop(DropReason::ReassemblyUnsupported);
+            return Verdict::drop(DropReason::ReassemblyUnsupported);
         }
         if checksum::verify_transport(&layout, frame.data()) == TransportChecksum::Bad
             && !frame.flags.contains(FrameFlags::CHECKSUM_GOOD)
         {
-            return Verdict::Drop(DropReason::TransportChecksum);
+            return Verdict::drop(DropReason::TransportChecksum);
         }
         if layout.flags.contains(LayoutFlags::IPV4) {
             self.deliver4(frame)
@@ -66,11 +66,11 @@ impl Local {
         let Some(&[s0, s1, s2, s3, destination @ ..]) =
             packet::bytes::<8>(frame.data(), network + 12)
         else {
-            return Verdict::Drop(DropReason::Ipv4Truncated);
+            return Verdict::drop(DropReason::Ipv4Truncated);
         };
         // A packet from the node's own address that comes from outside is forged, or goes in circles.
         if self.forwarding.is_local4(&[s0, s1, s2, s3]) {
-            return Verdict::Drop(DropReason::Ipv4Source);
+            return Verdict::drop(DropReason::Ipv4Source);
         }
         let to_one = self.forwarding.route4(&destination) == Some(Route::Local);
         match layout.protocol {
@@ -79,15 +79,15 @@ impl Local {
                 match kind {
                     // RFC 1122 3.2.2.6 lets a host ignore an echo request to a group or broadcast.
                     Some(ECHO_REQUEST) if to_one => echo_reply4(frame),
-                    Some(ECHO_REQUEST) => Verdict::Drop(DropReason::RateLimited),
+                    Some(ECHO_REQUEST) => Verdict::drop(DropReason::RateLimited),
                     // Answers and errors for programs of the node: there are none that ask.
-                    _ => Verdict::Consume,
+                    _ => Verdict::CONSUME,
                 }
             }
             UDP | TCP => self.refuse(frame, to_one),
             _ => {
                 frame.mark = Cause::ProtocolUnknown.mark(0);
-                Verdict::Edge(ERROR)
+                Verdict::edge(ERROR)
             }
         }
     }
@@ -96,10 +96,10 @@ impl Local {
     /// give up on it; resets come with the TCP stack.
     fn refuse(&self, frame: &mut Frame, to_one: bool) -> Verdict {
         if !to_one {
-            return Verdict::Drop(DropReason::PortUnreachable);
+            return Verdict::drop(DropReason::PortUnreachable);
         }
         frame.mark = Cause::PortUnreachable.mark(0);
-        Verdict::Edge(ERROR)
+        Verdict::edge(ERROR)
     }
 
     fn deliver6(&self, frame: &mut Frame) -> Verdict {
@@ -111,33 +111,33 @@ impl Local {
             packet::bytes::<16>(data, network + 8),
             packet::bytes::<16>(data, network + 24),
         ) else {
-            return Verdict::Drop(DropReason::Ipv6Truncated);
+            return Verdict::drop(DropReason::Ipv6Truncated);
         };
         let Some(interface) = self.forwarding.interface_of(frame.rx_port) else {
-            return Verdict::Drop(DropReason::PortDown);
+            return Verdict::drop(DropReason::PortDown);
         };
         if self.forwarding.is_local6(source, interface) {
-            return Verdict::Drop(DropReason::Ipv6Source);
+            return Verdict::drop(DropReason::Ipv6Source);
         }
         let to_one = destination[0] != 0xff;
         if !to_one && !self.is_member(destination, frame) {
-            return Verdict::Drop(DropReason::NotForUs);
+            return Verdict::drop(DropReason::NotForUs);
         }
         match layout.protocol {
             ICMPV6 => match data.get(usize::from(layout.transport)).copied() {
                 Some(ECHO_REQUEST6) => self.echo_reply6(frame, to_one),
                 // RFC 4861 6.1 and 7.1: only a neighbour can send a hop limit of 255.
                 Some(133..=137) if hop_limit != 255 => {
-                    Verdict::Drop(DropReason::NeighbourDiscovery)
+                    Verdict::drop(DropReason::NeighbourDiscovery)
                 }
-                Some(135 | 136) => Verdict::Edge(DISCOVERY),
-                _ => Verdict::Consume,
+                Some(135 | 136) => Verdict::edge(DISCOVERY),
+                _ => Verdict::CONSUME,
             },
             UDP | TCP => self.refuse(frame, to_one),
-            NO_NEXT_HEADER => Verdict::Consume,
+            NO_NEXT_HEADER => Verdict::CONSUME,
             _ => {
                 frame.mark = Cause::ProtocolUnknown.mark(next_header_offset(frame));
-                Verdict::Edge(ERROR)
+                Verdict::edge(ERROR)
             }
         }
     }
@@ -176,21 +176,21 @@ impl Local {
             .and_then(|id| self.forwarding.interface(id));
         // Extension headers would have to be judged before they are sent back.
         if usize::from(layout.transport) != network + IPV6_BYTES {
-            return Verdict::Drop(DropReason::Ipv6ExtensionHeader);
+            return Verdict::drop(DropReason::Ipv6ExtensionHeader);
         }
         let data = frame.data_mut();
         let Some(&source) = packet::bytes::<16>(data, network + 8) else {
-            return Verdict::Drop(DropReason::Ipv6Truncated);
+            return Verdict::drop(DropReason::Ipv6Truncated);
         };
         if source == [0; 16] {
-            return Verdict::Drop(DropReason::Ipv6Source);
+            return Verdict::drop(DropReason::Ipv6Source);
         }
         let own = match packet::bytes::<16>(data, network + 24) {
             Some(&own) if to_one => own,
             // A request to a group is answered from a unicast address (RFC 4443 4.2).
             _ => match interface.and_then(|i| i.source6(source.into())) {
                 Some(own) => own.octets(),
-                None => return Verdict::Drop(DropReason::NotForUs),
+                None => return Verdict::drop(DropReason::NotForUs),
             },
         };
         data[network + 7] = TTL;
@@ -201,7 +201,7 @@ impl Local {
         frame.layout.flags -=
             LayoutFlags::L2_GROUP | LayoutFlags::L2_BROADCAST | LayoutFlags::L3_GROUP;
         frame.flags |= FrameFlags::LOCAL;
-        Verdict::Edge(IP6)
+        Verdict::edge(IP6)
     }
 }
 
@@ -214,7 +214,7 @@ fn echo_reply4(frame: &mut Frame) -> Verdict {
         .get_mut(network..transport)
         .filter(|h| h.len() >= IPV4_BYTES)
     else {
-        return Verdict::Drop(DropReason::Ipv4HeaderLength);
+        return Verdict::drop(DropReason::Ipv4HeaderLength);
     };
     let (left, right) = header.split_at_mut(16);
     left[12..].swap_with_slice(&mut right[..4]);
@@ -230,7 +230,7 @@ fn echo_reply4(frame: &mut Frame) -> Verdict {
     }
     frame.layout.flags -= LayoutFlags::DONT_FRAGMENT;
     frame.flags |= FrameFlags::LOCAL;
-    Verdict::Edge(IP4)
+    Verdict::edge(IP4)
 }
 
 /// Returns the solicited-node group of an address (RFC 4291 2.7.1).
