@@ -48,6 +48,11 @@ const NEEDS: &[Need] = &[
         package: "libpcap-dev",
         purpose: "the libpcap forwarder that IO-8 compares with",
     },
+    Need {
+        file: "/usr/bin/dpdk-testpmd",
+        package: "dpdk-dev",
+        purpose: "DPDK's testpmd as a yardstick",
+    },
 ];
 
 /// Installs what is missing where it may, says so, and returns one line for each need that stays unmet.

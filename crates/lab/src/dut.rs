@@ -62,7 +62,7 @@ pub struct NodeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// A file or the process could not be made.
-    #[error("cannot {what} {path}: {source}")]
+    #[error("cannot {what} {path}")]
     Io {
         /// What was tried.
         what: &'static str,

@@ -17,7 +17,7 @@ use crate::sys;
 
 /// What the kernel refused.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {what}{}{name}: {source}{}", if name.is_empty() { "" } else { " " }, remedy(source))]
+#[error("cannot {what}{}{name}{}", if name.is_empty() { "" } else { " " }, remedy(source))]
 pub struct NetnsError {
     what: &'static str,
     name: String,

@@ -387,7 +387,13 @@ fn explain(error: RigError) -> Failure {
         RigError::Profile(_) => Exit::Usage,
         _ => Exit::Failed,
     };
-    Failure::new(exit, error)
+    let failure = Failure::new(exit, error);
+    match exit {
+        Exit::Refused => failure.remedy(
+            "run it as root; --receive-on-tester does without the right to pin kernel threads",
+        ),
+        _ => failure,
+    }
 }
 
 fn parse_mac(text: &str) -> Result<[u8; 6], String> {
