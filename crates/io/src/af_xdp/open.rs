@@ -185,7 +185,8 @@ impl Opening<'_> {
                 return Ok(None);
             }
         };
-        if self.spec.promiscuous {
+        // A veth delivers what its peer sends, whatever the address.
+        if self.spec.promiscuous && self.driver != "veth" {
             attachment
                 .hold_promiscuous(self.interface.index)
                 .map_err(|error| {

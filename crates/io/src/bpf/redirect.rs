@@ -50,10 +50,22 @@ pub fn redirect_program(sockets_fd: i32, filter: &Filter) -> Result<Vec<Insn>, A
     let mut asm = Asm::new();
     let (to_node, to_kernel) = (asm.label(), asm.label());
     asm.mov(Reg::R6, Reg::R1);
+    let mut filters = false;
     match filter {
-        Filter::Everything => {}
-        Filter::Only(rules) => write_rules(&mut asm, rules, to_node, to_kernel),
-        Filter::Except(rules) => write_rules(&mut asm, rules, to_kernel, to_node),
+        Filter::Only(rules) if rules.is_empty() => {
+            // The verifier refuses instructions that are never reached.
+            asm.exit_with(XdpAction::Pass);
+            return asm.finish();
+        }
+        Filter::Only(rules) => {
+            write_rules(&mut asm, rules, to_node, to_kernel);
+            filters = true;
+        }
+        Filter::Except(rules) if !rules.is_empty() => {
+            write_rules(&mut asm, rules, to_kernel, to_node);
+            filters = true;
+        }
+        Filter::Everything | Filter::Except(_) => {}
     }
     asm.bind(to_node)
         .load(Width::U32, Reg::R2, Reg::R6, xdp_md::RX_QUEUE_INDEX)
@@ -61,7 +73,7 @@ pub fn redirect_program(sockets_fd: i32, filter: &Filter) -> Result<Vec<Insn>, A
         .mov_imm(Reg::R3, XdpAction::Pass as i32)
         .call(Helper::RedirectMap)
         .exit();
-    if *filter != Filter::Everything {
+    if filters {
         asm.bind(to_kernel).exit_with(XdpAction::Pass);
     }
     asm.finish()

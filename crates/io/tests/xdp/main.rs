@@ -1,5 +1,6 @@
 //! AF_XDP on real veth pairs in network namespaces. Needs root; skipped, loudly, without.
 
+mod filter;
 mod frames;
 mod kernel_traffic;
 mod modes;

@@ -59,11 +59,16 @@ fn after_kill_9_the_next_start_is_quick() {
     let start = Instant::now();
     child.kill().unwrap();
     child.wait().unwrap();
+    let died = start.elapsed();
     let mut pool = pools(4096, 1).remove(0);
+    let mapped = start.elapsed();
     let mut ports =
         devices.map(|device| open(&line.node, AfXdpSpec::new(device), pool.region(), 1).unwrap());
     let took = start.elapsed();
-    println!("killed and restarted in {took:?}: {}", ports[0].mode);
+    println!(
+        "killed and restarted in {took:?} (gone after {died:?}, memory after {mapped:?}): {}",
+        ports[0].mode
+    );
     assert!(took < Duration::from_secs(1), "{took:?}");
     assert!(ports[0].mode.starts_with("native"), "{}", ports[0].mode);
     for port in &mut ports {

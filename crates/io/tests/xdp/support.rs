@@ -1,7 +1,7 @@
 //! Wires, ports and forwarders for the tests.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,15 +12,18 @@ use io::port::{DriverSpec, OpenError, OpenPort, PortSpec};
 use io::{Arm, Batch, HugePages, Pool, PortId, Queue, QueueStats, Region};
 use lab::{Line, LineOptions, Namespace};
 
-/// Needs root and a kernel with AF_XDP.
-pub(crate) fn ready(test: &str) -> bool {
+/// Makes an AF_XDP socket; `None` if the kernel has none.
+pub(crate) fn xdp_socket() -> Option<OwnedFd> {
     // SAFETY: makes a new socket; no memory is passed.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd >= 0 {
-        // SAFETY: the descriptor is ours, and used no more.
-        unsafe { libc::close(fd) };
-    }
-    lab::need::root(test) && lab::need::need(test, "a kernel with AF_XDP", fd >= 0)
+    // SAFETY: the descriptor is new and nobody else's.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Needs root and a kernel with AF_XDP.
+pub(crate) fn ready(test: &str) -> bool {
+    let there = xdp_socket().is_some();
+    lab::need::root(test) && lab::need::need(test, "a kernel with AF_XDP", there)
 }
 
 /// A line of three namespaces whose sides are on one network, 10.9.0.1 and 10.9.0.2, so that a node
