@@ -77,6 +77,25 @@ impl Batch {
         self.tail += 1;
     }
 
+    /// Appends frames from `frames` until the batch is full or `frames` ends; returns how many. Takes no
+    /// frame from `frames` that it does not append.
+    #[inline]
+    pub fn extend(&mut self, frames: &mut impl Iterator<Item = Frame>) -> usize {
+        if self.head > 0 {
+            self.compact();
+        }
+        // In a register: stored for each frame, it would be loaded again for the next.
+        let mut tail = self.tail;
+        for slot in &mut self.frames[tail..] {
+            let Some(frame) = frames.next() else { break };
+            slot.write(frame);
+            tail += 1;
+        }
+        let added = tail - self.tail;
+        self.tail = tail;
+        added
+    }
+
     /// Takes the last frame.
     #[inline]
     pub fn pop(&mut self) -> Option<Frame> {
@@ -299,6 +318,29 @@ mod tests {
         assert_eq!(lengths(&batch), [2, 3, 4, 5, 6, 7]);
         pool.free_batch(&mut batch);
         assert_eq!(pool.available(), 64);
+    }
+
+    #[test]
+    fn extend_takes_what_fits_and_no_more() {
+        let mut pool = Pool::new(256, 2048, HugePages::Never).unwrap();
+        let mut batch = filled(&mut pool, 0..10);
+        for frame in batch.drain_front(4) {
+            pool.free(frame);
+        }
+        let mut more: Vec<Frame> = Vec::new();
+        for len in 100..200 {
+            let mut frame = pool.alloc().unwrap();
+            assert!(frame.set_len(len));
+            more.push(frame);
+        }
+        let mut more = more.into_iter();
+        assert_eq!(batch.extend(&mut more), 58);
+        assert_eq!(lengths(&batch), (4..10).chain(100..158).collect::<Vec<_>>());
+        assert_eq!(batch.extend(&mut more), 0);
+        assert_eq!(more.len(), 42);
+        more.for_each(|frame| pool.free(frame));
+        pool.free_batch(&mut batch);
+        assert_eq!(pool.available(), 256);
     }
 
     #[test]

@@ -240,25 +240,21 @@ impl Queue for MemQueue {
                 pool.free(frame.expand(PortId(0)));
             }
         }
-        let mut received = 0;
+        let (base, size, port) = (self.base, self.bytes, self.port);
+        let (give_back, stats) = (&mut parts.give_back, &mut self.stats);
         let mut bytes = 0;
-        for compact in parts.rx.pop_batch(batch.room()) {
-            let ours = (compact.slot().as_ptr() as usize).wrapping_sub(self.base) < self.bytes;
+        let mut frames = parts.rx.pop_batch(batch.room()).filter_map(|compact| {
+            let ours = (compact.slot().as_ptr() as usize).wrapping_sub(base) < size;
             let compact = if ours {
                 compact
             } else {
-                match Self::copy_in(compact, &mut parts.give_back, &mut self.stats, pool) {
-                    Some(copy) => copy,
-                    None => continue,
-                }
+                Self::copy_in(compact, give_back, stats, pool)?
             };
-            received += 1;
             bytes += compact.len() as u64;
-            // There is room: no more were popped.
-            if let Err(frame) = batch.push(compact.expand(self.port)) {
-                pool.free(frame);
-            }
-        }
+            Some(compact.expand(port))
+        });
+        let received = batch.extend(&mut frames);
+        drop(frames);
         self.stats.rx_pkts += received as u64;
         self.stats.rx_bytes += bytes;
         received
@@ -280,9 +276,11 @@ impl Queue for MemQueue {
             pool.free_batch(batch);
             return lost;
         }
+        for frame in batch.iter_mut() {
+            offload::finish_checksum(frame);
+        }
         let mut bytes = 0;
-        let mut frames = batch.drain().map(|mut frame| {
-            offload::finish_checksum(&mut frame);
+        let mut frames = batch.drain().map(|frame| {
             bytes += frame.len() as u64;
             frame.compact()
         });

@@ -141,16 +141,20 @@ impl<T: Send> Producer<T> {
     /// returns how many were pushed. Takes no value from `items` that it does not push.
     pub fn push_batch(&mut self, items: &mut impl Iterator<Item = T>) -> usize {
         self.refresh();
+        // The position is in a register and only stored for each value: loaded again for the next, it would
+        // have to wait for the store. If `items` panics, what it gave is published by the next push or drop.
         let start = self.tail;
-        while self.room() > 0 {
+        let end = start.wrapping_add(self.room());
+        let mut tail = start;
+        while tail != end {
             let Some(value) = items.next() else { break };
             // SAFETY: this is the only producer (`&mut self`), and there is room at `tail`.
-            unsafe { self.shared.write(self.tail, value) };
-            // Kept in the handle: if `items` panics, what it gave is published by the next push or drop.
-            self.tail = self.tail.wrapping_add(1);
+            unsafe { self.shared.write(tail, value) };
+            tail = tail.wrapping_add(1);
+            self.tail = tail;
         }
         self.publish();
-        self.tail.wrapping_sub(start)
+        tail.wrapping_sub(start)
     }
 
     /// True when the consumer is gone: nothing pushed will be read.
@@ -238,10 +242,12 @@ impl<T: Send> Consumer<T> {
     /// the producer together, when the iterator is dropped; what it did not yield stays in the ring.
     pub fn pop_batch(&mut self, max: usize) -> Drain<'_, T> {
         self.refresh();
-        let left = self.available().min(max);
+        let next = self.head;
+        let end = next.wrapping_add(self.available().min(max));
         Drain {
             consumer: self,
-            left,
+            next,
+            end,
         }
     }
 
@@ -256,7 +262,7 @@ impl<T: Send> Consumer<T> {
 
     fn take(&mut self) -> T {
         // SAFETY: this is the only consumer (`&mut self`), callers saw `available() > 0`, and `head` moves
-        // on at once, so that no position is read twice even if a `Drain` is forgotten.
+        // on at once, so that no position is read twice.
         let value = unsafe { self.shared.read(self.head) };
         self.head = self.head.wrapping_add(1);
         value
@@ -297,19 +303,30 @@ impl<T: Send> fmt::Debug for Consumer<T> {
 #[derive(Debug)]
 pub struct Drain<'a, T: Send> {
     consumer: &'a mut Consumer<T>,
-    left: usize,
+    /// Positions `next..end` hold the values still to be yielded. `next` is the consumer's `head`, kept here
+    /// for the reason that `push_batch` gives.
+    next: usize,
+    end: usize,
 }
 
 impl<T: Send> Iterator for Drain<'_, T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        self.left = self.left.checked_sub(1)?;
-        Some(self.consumer.take())
+        if self.next == self.end {
+            return None;
+        }
+        // SAFETY: this is the only consumer (`&mut`), `pop_batch` saw a value at the position, and `head` moves
+        // on at once, so that it is not read twice even if the iterator is forgotten.
+        let value = unsafe { self.consumer.shared.read(self.next) };
+        self.next = self.next.wrapping_add(1);
+        self.consumer.head = self.next;
+        Some(value)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
+        let left = self.end.wrapping_sub(self.next);
+        (left, Some(left))
     }
 }
 
