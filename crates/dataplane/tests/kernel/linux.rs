@@ -16,8 +16,10 @@ use wire::checksum;
 
 use crate::packets::{echo_request, ethernet, ipv4, ipv6, udp};
 
-/// How long nothing may come out before the next packet goes in.
+/// How long nothing may come out before the next packet goes in; on a busy machine that is too short now
+/// and then, so that what differs is tried again with more patience.
 const QUIET: Duration = Duration::from_millis(40);
+const PATIENT: Duration = Duration::from_millis(400);
 
 /// Cases in which the node does something else than Linux, and why.
 const DIFFERENCES: &[(&str, &str)] = &[
@@ -124,6 +126,7 @@ fn normal(frame: &[u8]) -> Vec<u8> {
 fn outputs(
     line: &Line,
     cases: &[(&'static str, Vec<u8>)],
+    quiet: Duration,
 ) -> BTreeMap<&'static str, [Vec<Vec<u8>>; 2]> {
     let mut left = Tap::open(&line.left);
     let mut right = Tap::open(&line.right);
@@ -132,7 +135,7 @@ fn outputs(
         left.send(frame);
         let mut sent = [Vec::new(), Vec::new()];
         let mut last = Instant::now();
-        while last.elapsed() < QUIET {
+        while last.elapsed() < quiet {
             if left.receive(&mut sent[0]) | right.receive(&mut sent[1]) {
                 last = Instant::now();
             } else {
@@ -483,20 +486,39 @@ fn the_node_forwards_as_linux_does() {
     let cases = cases(&kernel);
     // The kernel and the node have finished what they do at a start.
     std::thread::sleep(Duration::from_millis(300));
-    let (ours, theirs) = std::thread::scope(|scope| {
-        let theirs = scope.spawn(|| outputs(&kernel, &cases));
-        (outputs(&node, &cases), theirs.join().expect("no panic"))
-    });
+    let both = |cases: &[(&'static str, Vec<u8>)], quiet| {
+        std::thread::scope(|scope| {
+            let theirs = scope.spawn(|| outputs(&kernel, cases, quiet));
+            let ours = outputs(&node, cases, quiet);
+            (ours, theirs.join().expect("no panic"))
+        })
+    };
+    let mut left = cases;
     let mut wrong = Vec::new();
-    for (name, _) in &cases {
-        let same = ours[name] == theirs[name];
-        let expected = DIFFERENCES.iter().find(|(other, _)| other == name);
-        if same == expected.is_some() {
-            wrong.push(format!(
-                "{name}\n ours: {:02x?}\n linux: {:02x?}",
-                ours[name], theirs[name]
-            ));
+    let mut answered = 0;
+    for quiet in [QUIET, PATIENT, PATIENT] {
+        let (ours, theirs) = both(&left, quiet);
+        answered += theirs
+            .values()
+            .filter(|sent| sent.iter().any(|s| !s.is_empty()))
+            .count();
+        wrong.clear();
+        left.retain(|(name, _)| {
+            let same = ours[name] == theirs[name];
+            let right = same != DIFFERENCES.iter().any(|(other, _)| other == name);
+            if !right {
+                wrong.push(format!(
+                    "{name}\n ours: {:02x?}\n linux: {:02x?}",
+                    ours[name], theirs[name]
+                ));
+            }
+            !right
+        });
+        if left.is_empty() {
+            break;
         }
+        // Linux gives a sender its credit for errors back in a second.
+        std::thread::sleep(Duration::from_millis(1500));
     }
     let dropped = dataplane.stop().drops;
     assert!(
@@ -505,11 +527,5 @@ fn the_node_forwards_as_linux_does() {
         wrong.len(),
         wrong.join("\n")
     );
-    assert!(
-        theirs
-            .values()
-            .filter(|[left, right]| !left.is_empty() || !right.is_empty())
-            .count()
-            > 20
-    );
+    assert!(answered > 20, "{answered} packets led to an answer");
 }
