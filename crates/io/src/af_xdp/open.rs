@@ -260,6 +260,9 @@ impl Opening<'_> {
                 .map_err(|error| format!("queue {queue}: {error}"))?;
         }
         self.refused.extend(note);
+        if place == AttachMode::Generic && self.driver == "veth" {
+            self.refused.push(refusal::super_frames());
+        }
         for queue in &mut queues {
             queue.set_refused(&self.refused);
         }

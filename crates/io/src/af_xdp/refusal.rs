@@ -61,6 +61,13 @@ pub(super) fn busy_poll(queue: u32) -> String {
     )
 }
 
+/// Says what generic mode on a virtual link cannot take.
+pub(super) fn super_frames() -> String {
+    "segments larger than the MTU: generic mode gets them from the peer's kernel whole and they do not fit \
+     a frame (`ethtool -K` with `tso off gso off` on the peer)"
+        .into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

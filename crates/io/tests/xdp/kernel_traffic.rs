@@ -147,13 +147,22 @@ fn each_worker_has_a_queue_of_each_port() {
     }
 }
 
-/// The senders' kernels leave checksums to their devices, as they do by default on veth.
+/// The senders' kernels leave checksums to their devices, as they do by default on veth; and, in native
+/// mode, where attaching to the other end takes them away, segmentation too.
 fn with_unfinished_checksums(prefix: &str, place: Place, partial: PartialChecksums) -> bool {
     let line = wire(prefix, 1);
     for side in [&line.left, &line.right] {
-        side.namespace
-            .set_offload(&side.device, Offload::TxChecksum, true)
-            .unwrap();
+        let segmentation = [
+            Offload::ScatterGather,
+            Offload::GenericSegmentation,
+            Offload::TcpSegmentation,
+        ];
+        let segmentation = segmentation.iter().filter(|_| place == Place::Native);
+        for &offload in [Offload::TxChecksum].iter().chain(segmentation) {
+            side.namespace
+                .set_offload(&side.device, offload, true)
+                .unwrap();
+        }
     }
     let spec = AfXdpSpec {
         place,
