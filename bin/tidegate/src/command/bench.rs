@@ -102,7 +102,7 @@ pub(crate) struct Rfc2544Args {
     /// Seconds of a trial; RFC 2544 wants 60 for a final result.
     #[arg(long, value_name = "SECONDS", default_value = "0.5", value_parser = parse_seconds)]
     trial: Duration,
-    /// Width at which the search ends, as a share of the highest rate.
+    /// Width at which the search ends, as a share of the rate.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     resolution: f64,
     /// Trials that confirm the rate found.

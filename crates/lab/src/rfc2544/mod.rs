@@ -14,6 +14,9 @@ use crate::traffic::{Latency, Load, Trial, TrialPlan};
 
 pub use report::{Report, Step, run};
 
+/// How often a rate that is not confirmed is lowered before the device is said to lose frames at any.
+const STEPS_DOWN: u32 = 50;
+
 /// How carefully to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -21,7 +24,7 @@ pub struct Options {
     pub trial: Duration,
     /// How long to wait for stragglers after the last arrival. RFC 2544 section 23 wants 2 s.
     pub drain: Duration,
-    /// Stop searching when the bounds are this close, as a share of the highest rate.
+    /// Stop searching when the bounds are this close, as a share of the upper one.
     pub resolution: f64,
     /// Further trials that must all pass at the rate found.
     pub confirmations: u32,
@@ -201,7 +204,7 @@ impl<'a, 'd> Search<'a, 'd> {
             // Unpaced bursts are harder than a paced rate, but say nothing about a rate that holds.
             limit = Limit::Tester;
         }
-        while high - low > self.options.resolution * self.top_pps {
+        while high - low > self.options.resolution * high && high >= 1.0 {
             let trial = self.forgiving_trial(next);
             if !passed(&trial) {
                 high = next;
@@ -219,7 +222,11 @@ impl<'a, 'd> Search<'a, 'd> {
                     Limit::Device
                 };
             }
+            // A tester much faster than the device must not jump far above what came through.
             next = (low + high) / 2.0;
+            if low > 0.0 {
+                next = next.min(low * 2.0);
+            }
         }
         self.confirm(low, limit, saturated_pps)
     }
@@ -227,11 +234,14 @@ impl<'a, 'd> Search<'a, 'd> {
     /// Repeats the trial at the rate found; steps down while a repetition loses frames.
     fn confirm(&mut self, found_pps: f64, limit: Limit, saturated_pps: f64) -> Throughput {
         let (mut pps, mut limit, mut latency) = (found_pps, limit, None);
-        'rates: while pps > self.options.resolution * self.top_pps {
+        'rates: for _ in 0..STEPS_DOWN {
+            if pps < 1.0 {
+                break;
+            }
             for _ in 0..self.options.confirmations.max(1) {
                 let trial = self.forgiving_trial(pps);
                 if !passed(&trial) {
-                    pps -= self.top_pps * self.options.resolution * 2.0;
+                    pps *= 1.0 - self.options.resolution * 2.0;
                     limit = Limit::Device;
                     continue 'rates;
                 }
@@ -338,8 +348,9 @@ mod tests {
         for limit in [10_000.0, 333_333.0, 876_543.0, 990_000.0] {
             let options = Options::default();
             let found = measure_throughput(&options, &mut simulated(limit, 0.0, 1e6));
-            let error = (limit - found.zero_loss_pps) / 1e6;
-            assert!((-0.0001..=0.0101).contains(&error), "{limit}: {found:?}");
+            let error = (limit - found.zero_loss_pps) / limit;
+            assert!((-0.0001..=0.0102).contains(&error), "{limit}: {found:?}");
+            assert!(found.trials < 30, "{limit}: {found:?}");
             assert_eq!(found.limit, Limit::Device, "{limit}");
         }
     }

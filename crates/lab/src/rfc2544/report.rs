@@ -20,7 +20,7 @@ pub struct Report {
     pub tester: String,
     /// Length of a trial, seconds.
     pub trial_s: f64,
-    /// Resolution of the search, as a share of the highest rate.
+    /// Resolution of the search, as a share of the rate found.
     pub resolution: f64,
     /// Trials that confirm a result.
     pub confirmations: u32,
