@@ -81,7 +81,8 @@ pub trait Queue: Send + core::fmt::Debug {
     fn rx(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize;
 
     /// Takes frames from the front of `batch` and sends them; returns how many it took. What it does
-    /// not take stays in `batch`, in order. Kicks the kernel at most once.
+    /// not take stays in `batch`, in order. Kicks the kernel at most once (but past each frame
+    /// that it drops, a bounded number of times).
     fn tx(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize;
 
     /// Prepares to sleep: arms the interrupt, then looks once more for frames (so that no wake-up is

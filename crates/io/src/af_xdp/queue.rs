@@ -23,6 +23,8 @@ const HEADER_BYTES: usize = 14;
 /// be unable to keep up; and how many it posts then.
 const OVERLOAD_PKTS: u32 = 16_384;
 const OVERLOAD_DEPTH: u32 = BATCH_MAX as u32;
+/// Most calls to send in a row; more than one only if the kernel drops frames, one a call.
+const KICKS: usize = 16;
 /// How often closing makes the kernel send what is still in the TX ring.
 const CLOSE_KICKS: usize = 64;
 
@@ -162,7 +164,7 @@ impl XdpQueue {
                 self.stats.rx_invalid_pkts += 1;
                 continue;
             }
-            self.posted -= 1;
+            self.posted = self.posted.saturating_sub(1);
             let slot = FrameIdx(slot as u32);
             if descriptor.len > slot_bytes - offset {
                 self.stats.rx_invalid_pkts += 1;
@@ -203,7 +205,7 @@ impl XdpQueue {
         for _ in 0..sent {
             let slot = rings.completion.read() >> self.slot_shift;
             if let Some(frame) = Self::take(&mut self.held, &self.region, slot) {
-                self.sending -= 1;
+                self.sending = self.sending.saturating_sub(1);
                 pool.free(frame);
             }
         }
@@ -257,7 +259,8 @@ impl XdpQueue {
         }
     }
 
-    /// Calls the kernel if it has frames of ours to send and does not do so by itself.
+    /// Calls the kernel if it has frames of ours to send and does not do so by itself: once, but for
+    /// frames that it drops.
     #[inline]
     fn kick(&mut self) {
         let (Some(rings), Some(socket)) = (&mut self.rings, &self.socket) else {
@@ -266,10 +269,19 @@ impl XdpQueue {
         if rings.tx.unconsumed() == 0 || !rings.tx.needs_wakeup() {
             return;
         }
-        self.stats.syscalls += 1;
-        let kick = socket.kick_tx();
-        self.stats.tx_error_pkts += u64::from(kick == Kick::Dropped);
-        self.down = kick == Kick::Down;
+        for _ in 0..KICKS {
+            self.stats.syscalls += 1;
+            let kick = socket.kick_tx();
+            self.down = kick == Kick::Down;
+            if kick != Kick::Dropped {
+                break;
+            }
+            // The kernel stops at a frame that the device's queue has no room for, and is past it.
+            self.stats.tx_error_pkts += 1;
+            if rings.tx.unconsumed() == 0 {
+                break;
+            }
+        }
     }
 
     /// Tells whether the kernel still has frames to send that another call would move.
