@@ -56,13 +56,17 @@ fn main() -> Result<()> {
         ..TrialPlan::burst(1)
     };
     let (mut restarts_ms, mut left) = (Vec::new(), 0);
+    let (mut dead_ms, mut ready_ms) = (Vec::new(), Vec::new());
+    let ms_since = |start: Instant| start.elapsed().as_secs_f64() * 1000.0;
     for _ in 0..options.rounds.max(3) {
         let node = rig.take_node().context("the device is a node")?;
         let start = Instant::now();
         let killed = node.kill()?;
+        dead_ms.push(ms_since(start));
         left += leftovers(&rig, devices, files_before)?;
         let line = rig.line().context("the rig has namespaces")?;
         let node = NodeProcess::restart(&line.node, &node_options, killed)?;
+        ready_ms.push(ms_since(start));
         rig.replace_node(node);
         while rig.trial(64, &probe)?.received_pkts == 0 {
             ensure!(
@@ -70,7 +74,7 @@ fn main() -> Result<()> {
                 "nothing passes after a restart"
             );
         }
-        restarts_ms.push(start.elapsed().as_secs_f64() * 1000.0);
+        restarts_ms.push(ms_since(start));
     }
     let worst = restarts_ms.iter().copied().fold(0.0, f64::max);
     let mut report = Report::new("restart");
@@ -83,6 +87,14 @@ fn main() -> Result<()> {
     );
     table.rows = vec![
         vec![json!("kills"), json!(restarts_ms.len())],
+        vec![
+            json!("kill to its end, median, ms"),
+            json!(median(&dead_ms)),
+        ],
+        vec![
+            json!("kill to the next one's readiness, median, ms"),
+            json!(median(&ready_ms)),
+        ],
         vec![
             json!("kill to first packet, median, ms"),
             json!(median(&restarts_ms)),
