@@ -22,7 +22,7 @@ impl Sum {
 
     /// Sums `bytes` as big-endian words; an odd last byte is padded with a zero byte (RFC 1071 4.1).
     ///
-    /// About 8 bytes a cycle; unaligned data costs the same.
+    /// Reads eight bytes at a time; the alignment of the data does not matter.
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         Self(u64::from(sum_bytes(bytes)))
@@ -93,7 +93,7 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     Sum::of(bytes).checksum()
 }
 
-/// Checks an IPv4 header without options in straight-line code: about 2 ns.
+/// Checks an IPv4 header without options in straight-line code.
 #[inline]
 pub fn is_valid_20(header: &[u8; 20]) -> bool {
     fold_native(sum_20(header)) == 0xffff

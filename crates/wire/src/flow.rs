@@ -158,7 +158,7 @@ impl core::fmt::Debug for FlowSecret {
 ///
 /// Both halves are usable: `as u32` chooses the worker, the rest indexes tables. ICMP type and code
 /// do not count, so that a query and its reply, and solicitation and advertisement, meet.
-/// About 4 ns. All fragments of a datagram hash alike: by their addresses.
+/// All fragments of a datagram hash alike: by their addresses.
 ///
 /// # What it promises against attackers
 /// The key (its two ends in order) is compressed by NH, the universal hash of UMAC (Black et al., 1999,

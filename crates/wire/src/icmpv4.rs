@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 use crate::bytes::{be16, be32, chunk};
 use crate::checksum::Sum;
 use crate::emit::BufferTooShort;
-use crate::{DropReason, Layout, LayoutFlags, address, ip_protocol};
+use crate::{DropReason, Layout, LayoutFlags, address, checksum, ip_protocol, ipv4};
 
 /// Offset of the type.
 pub const TYPE: usize = 0;
@@ -217,10 +217,10 @@ pub(crate) fn emit_with(
     Ok(message.len())
 }
 
-/// Turns an echo request into its reply, in place: type, checksum, addresses; TTL 64.
+/// Turns an echo request into its reply, in place: type, addresses, TTL 64, checksums (RFC 1122 3.2.2.6).
 ///
-/// The IPv4 header checksum does not change but for the TTL. Returns false, and changes nothing, if
-/// the packet is no whole echo request. The MAC addresses are the caller's to set.
+/// The reply may be fragmented on its way, whatever the request allowed. Returns false, and changes
+/// nothing, if the packet is no whole echo request. The MAC addresses are the caller's to set.
 pub fn echo_reply_in_place(layout: &Layout, frame: &mut [u8]) -> bool {
     let is_echo = layout
         .flags
@@ -228,28 +228,29 @@ pub fn echo_reply_in_place(layout: &Layout, frame: &mut [u8]) -> bool {
         && !layout.flags.contains(LayoutFlags::FRAGMENT)
         && layout.protocol == ip_protocol::ICMP
         && chunk::<2>(frame, layout.transport.into()) == Some(&[8, 0]);
-    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
-    if !is_echo || transport < network + crate::ipv4::HEADER_BYTES {
+    if !is_echo {
         return false;
     }
+    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
     let Some((before, message)) = frame.split_at_mut_checked(transport) else {
         return false;
     };
-    let (Some(header), Some(message)) = (
-        crate::bytes::chunk_mut::<{ crate::ipv4::HEADER_BYTES }>(before, network),
-        message.first_chunk_mut::<HEADER_BYTES>(),
-    ) else {
+    let header = before.get_mut(network..);
+    let split = header.and_then(<[u8]>::split_first_chunk_mut::<{ ipv4::HEADER_BYTES }>);
+    let (Some((fixed, options)), Some(message)) =
+        (split, message.first_chunk_mut::<HEADER_BYTES>())
+    else {
         return false;
     };
     message[TYPE] = 0;
-    let sum = crate::checksum::update_u16(be16!(message, CHECKSUM), 0x0800, 0).to_be_bytes();
+    let sum = checksum::update_u16(be16!(message, CHECKSUM), 0x0800, 0).to_be_bytes();
     message[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum);
-    let (source, destination) = header[crate::ipv4::SOURCE..].split_at_mut(4);
+    let (source, destination) = fixed[ipv4::SOURCE..].split_at_mut(4);
     source.swap_with_slice(destination);
-    let old = be16!(header, crate::ipv4::TTL);
-    header[crate::ipv4::TTL] = 64;
-    let new = be16!(header, crate::ipv4::TTL);
-    let sum = crate::checksum::update_u16(be16!(header, crate::ipv4::CHECKSUM), old, new);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    fixed[ipv4::TTL] = 64;
+    fixed[ipv4::FLAGS_FRAGMENT..ipv4::FLAGS_FRAGMENT + 2].copy_from_slice(&[0, 0]);
+    fixed[ipv4::CHECKSUM..ipv4::CHECKSUM + 2].copy_from_slice(&[0, 0]);
+    let sum = Sum::of(fixed).add_bytes(options).checksum().to_be_bytes();
+    fixed[ipv4::CHECKSUM..ipv4::CHECKSUM + 2].copy_from_slice(&sum);
     true
 }

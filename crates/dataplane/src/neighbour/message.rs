@@ -1,31 +1,13 @@
-//! ARP packets (RFC 826) and neighbour discovery messages (RFC 4861 4.3 and 4.4), read and written.
+//! ARP packets (RFC 826) and neighbour discovery messages (RFC 4861 4.3 and 4.4), read from frames and made
+//! into frames; the formats themselves are those of `wire`.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use io::{Frame, FrameFlags};
-use wire::checksum::Sum;
-use wire::{Layout, LayoutFlags, MacAddr};
+use wire::ndp::Message;
+use wire::{Layout, LayoutFlags, MacAddr, arp, ether_type, ip_protocol, ipv6, ndp};
 
-use crate::nodes::local::solicited_node;
 use crate::packet::{self, ETHERNET_BYTES, IPV6_BYTES};
-
-/// EtherType of ARP.
-pub const ETHER_TYPE_ARP: u16 = 0x0806;
-/// EtherType of IPv6.
-pub const ETHER_TYPE_IPV6: u16 = 0x86dd;
-const ARP_BYTES: usize = 28;
-const ARP_ETHERNET_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
-/// Type, code, checksum, flags or reserved, target address.
-const DISCOVERY_BYTES: usize = 24;
-/// A link-layer address option: type, length in units of eight bytes, MAC address.
-const OPTION_BYTES: usize = 8;
-const SOLICITATION: u8 = 135;
-const ADVERTISEMENT: u8 = 136;
-const OPTION_SOURCE: u8 = 1;
-const OPTION_TARGET: u8 = 2;
-const FLAG_ROUTER: u8 = 0x80;
-const FLAG_SOLICITED: u8 = 0x40;
-const FLAG_OVERRIDE: u8 = 0x20;
 
 /// An ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,44 +27,49 @@ pub struct Arp {
 impl Arp {
     /// Reads a packet that the validating pass took for ARP; `None` for other operations.
     pub fn read(frame: &Frame) -> Option<Self> {
-        let start = usize::from(frame.layout.network);
-        let p = packet::bytes::<ARP_BYTES>(frame.data(), start)?;
-        let request = match p[6..8] {
-            [0, 1] => true,
-            [0, 2] => false,
-            _ => return None,
+        let packet = frame.data().get(usize::from(frame.layout.network)..)?;
+        let repr = arp::Repr::parse(&arp::View::new(packet).ok()?);
+        let request = match repr.operation {
+            arp::Operation::Request => true,
+            arp::Operation::Reply => false,
+            arp::Operation::Other(_) => return None,
         };
         Some(Self {
             request,
-            sender_mac: MacAddr(*packet::bytes(p, 8)?),
-            sender: *packet::bytes(p, 14)?,
-            target_mac: MacAddr(*packet::bytes(p, 18)?),
-            target: *packet::bytes(p, 24)?,
+            sender_mac: repr.sender_mac,
+            sender: repr.sender_ip.octets(),
+            target_mac: repr.target_mac,
+            target: repr.target_ip.octets(),
         })
     }
 
     /// Makes the frame an Ethernet frame with this packet; tells whether it fits.
     pub fn write(&self, frame: &mut Frame, to: MacAddr) -> bool {
-        if !frame.set_len(ETHERNET_BYTES + ARP_BYTES) {
+        if !frame.set_len(ETHERNET_BYTES + arp::PACKET_BYTES) {
             return false;
         }
         frame.layout = Layout {
             flags: LayoutFlags::ARP,
-            ether_type: ETHER_TYPE_ARP,
+            ether_type: ether_type::ARP,
             network: ETHERNET_BYTES as u16,
             end: frame.len() as u16,
             ..Layout::default()
         };
         frame.flags = FrameFlags::LOCAL;
-        packet::set_ethernet(frame, to, self.sender_mac, ETHER_TYPE_ARP);
-        let p = &mut frame.data_mut()[ETHERNET_BYTES..];
-        p[..6].copy_from_slice(&ARP_ETHERNET_IPV4);
-        p[6..8].copy_from_slice(&[0, 2 - u8::from(self.request)]);
-        p[8..14].copy_from_slice(&self.sender_mac.0);
-        p[14..18].copy_from_slice(&self.sender);
-        p[18..24].copy_from_slice(&self.target_mac.0);
-        p[24..28].copy_from_slice(&self.target);
-        true
+        packet::set_ethernet(frame, to, self.sender_mac, ether_type::ARP);
+        let operation = if self.request {
+            arp::Operation::Request
+        } else {
+            arp::Operation::Reply
+        };
+        let repr = arp::Repr {
+            operation,
+            sender_mac: self.sender_mac,
+            sender_ip: Ipv4Addr::from(self.sender),
+            target_mac: self.target_mac,
+            target_ip: Ipv4Addr::from(self.target),
+        };
+        repr.emit(&mut frame.data_mut()[ETHERNET_BYTES..]).is_ok()
     }
 }
 
@@ -106,112 +93,82 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Reads and checks a message whose checksum and hop limit are right (RFC 4861 7.1).
+    /// Reads and checks a message whose checksum is right (RFC 4861 7.1); `None` for any other.
     pub fn read(frame: &Frame) -> Option<Self> {
-        let data = frame.data();
-        let network = usize::from(frame.layout.network);
-        let message =
-            data.get(usize::from(frame.layout.transport)..usize::from(frame.layout.end))?;
-        let source = Ipv6Addr::from(*packet::bytes::<16>(data, network + 8)?);
-        let destination = Ipv6Addr::from(*packet::bytes::<16>(data, network + 24)?);
-        let (fixed, mut options) = message.split_first_chunk::<DISCOVERY_BYTES>()?;
-        let solicitation = match fixed[..2] {
-            [SOLICITATION, 0] => true,
-            [ADVERTISEMENT, 0] => false,
+        let (source, destination) = frame.layout.ipv6_addresses(frame.data())?;
+        let message = Message::validate(&frame.layout, frame.data())?.ok()?;
+        let (solicitation, target, mac, solicited, overrides) = match message {
+            Message::NeighbourSolicitation { target, options } => {
+                (true, target, options.source_link_layer(), false, false)
+            }
+            Message::NeighbourAdvertisement {
+                target,
+                solicited,
+                overrides,
+                options,
+                ..
+            } => (
+                false,
+                target,
+                options.target_link_layer(),
+                solicited,
+                overrides,
+            ),
             _ => return None,
         };
-        let wanted = if solicitation {
-            OPTION_SOURCE
-        } else {
-            OPTION_TARGET
-        };
-        let mut mac = None;
-        while let [kind, length, ..] = *options {
-            let bytes = usize::from(length) * 8;
-            let option = options.get(..bytes).filter(|o| !o.is_empty())?;
-            if kind == wanted {
-                mac = packet::bytes::<6>(option, 2).copied().map(MacAddr);
-            }
-            options = &options[bytes..];
-        }
-        let target = Ipv6Addr::from(*packet::bytes::<16>(fixed, 8)?);
-        let message = Self {
+        Some(Self {
             solicitation,
             source,
             destination,
             target,
             mac,
-            solicited: !solicitation && fixed[4] & FLAG_SOLICITED != 0,
-            overrides: !solicitation && fixed[4] & FLAG_OVERRIDE != 0,
-        };
-        (options.is_empty() && message.is_valid()).then_some(message)
-    }
-
-    fn is_valid(&self) -> bool {
-        if self.target.is_multicast() {
-            return false;
-        }
-        if !self.solicitation {
-            return !(self.destination.is_multicast() && self.solicited);
-        }
-        // Who has no address yet may not tell a MAC address, and asks the solicited-node group.
-        !self.source.is_unspecified()
-            || (self.mac.is_none() && self.destination == solicited_node(&self.target))
+            solicited,
+            overrides,
+        })
     }
 
     /// Makes the frame an Ethernet frame with this message, from a router; tells whether it fits.
     pub fn write(&self, frame: &mut Frame, to: MacAddr, from: MacAddr) -> bool {
-        let option = if self.mac.is_some() { OPTION_BYTES } else { 0 };
-        let length = DISCOVERY_BYTES + option;
-        if !frame.set_len(ETHERNET_BYTES + IPV6_BYTES + length) {
+        let message = self.message();
+        if !frame.set_len(ETHERNET_BYTES + IPV6_BYTES + message.bytes()) {
             return false;
         }
         let transport = (ETHERNET_BYTES + IPV6_BYTES) as u16;
         frame.layout = Layout {
             flags: LayoutFlags::IPV6 | LayoutFlags::TRANSPORT | LayoutFlags::DONT_FRAGMENT,
-            ether_type: ETHER_TYPE_IPV6,
+            ether_type: ether_type::IPV6,
             network: ETHERNET_BYTES as u16,
             transport,
             payload: transport + 8,
             end: frame.len() as u16,
-            protocol: 58,
+            protocol: ip_protocol::ICMPV6,
             ..Layout::default()
         };
         frame.flags = FrameFlags::LOCAL;
-        packet::set_ethernet(frame, to, from, ETHER_TYPE_IPV6);
-        let packet = &mut frame.data_mut()[ETHERNET_BYTES..];
-        let (header, message) = packet.split_at_mut(IPV6_BYTES);
-        header[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, length as u8, 58, 255]);
-        header[8..24].copy_from_slice(&self.source.octets());
-        header[24..].copy_from_slice(&self.destination.octets());
-        message.fill(0);
-        message[0] = if self.solicitation {
-            SOLICITATION
-        } else {
-            ADVERTISEMENT
+        packet::set_ethernet(frame, to, from, ether_type::IPV6);
+        let (source, destination) = (self.source, self.destination);
+        let length = message.bytes() as u16;
+        let header = ipv6::Repr {
+            hop_limit: ndp::HOP_LIMIT,
+            ..ipv6::Repr::new(source, destination, ip_protocol::ICMPV6, length)
         };
-        if !self.solicitation {
-            message[4] = FLAG_ROUTER
-                | if self.solicited { FLAG_SOLICITED } else { 0 }
-                | if self.overrides { FLAG_OVERRIDE } else { 0 };
-        }
-        message[8..24].copy_from_slice(&self.target.octets());
-        if let Some(mac) = self.mac {
-            message[24] = if self.solicitation {
-                OPTION_SOURCE
-            } else {
-                OPTION_TARGET
+        let (head, tail) = frame.data_mut()[ETHERNET_BYTES..].split_at_mut(IPV6_BYTES);
+        header.emit(head).is_ok() && message.emit(tail, source, destination).is_ok()
+    }
+
+    fn message(&self) -> ndp::Repr {
+        if self.solicitation {
+            return ndp::Repr::NeighbourSolicitation {
+                target: self.target,
+                source_mac: self.mac,
             };
-            message[25] = 1;
-            message[26..32].copy_from_slice(&mac.0);
         }
-        let sum = Sum::of(message)
-            .add_ipv6(self.source)
-            .add_ipv6(self.destination)
-            .add_u16(length as u16)
-            .add_u16(58)
-            .checksum();
-        packet::put_be16(message, 2, sum);
-        true
+        ndp::Repr::NeighbourAdvertisement {
+            router: true,
+            solicited: self.solicited,
+            overrides: self.overrides,
+            target: self.target,
+            target_mac: self.mac,
+        }
     }
 }

@@ -14,7 +14,6 @@ use super::table::{Key, State, Table};
 use super::waiting::Waiting;
 use crate::forwarding::{Forwarding, Interface};
 use crate::nodes::cause::Cause;
-use crate::nodes::local::solicited_node;
 use crate::nodes::{ip4, ip6};
 use crate::packet;
 use crate::plan::{InterfaceId, Link};
@@ -395,7 +394,7 @@ fn ask_discovery(
     let Some(source) = interface.source6(target) else {
         return false;
     };
-    let group = solicited_node(&target);
+    let group = wire::ndp::solicited_node(target);
     let solicitation = Discovery {
         solicitation: true,
         source,

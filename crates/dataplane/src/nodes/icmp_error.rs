@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use graph::{Context, EdgeId, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags};
-use wire::checksum::{self, Sum};
-use wire::{Instant, LayoutFlags};
+use wire::{Instant, LayoutFlags, icmpv4, icmpv6, ip_protocol, ipv4, ipv6};
 
 use super::cause::Cause;
 use crate::forwarding::{Forwarding, Interface, Route};
@@ -18,13 +17,7 @@ const IP4: EdgeId = EdgeId(0);
 const IP6: EdgeId = EdgeId(1);
 const EDGES: &[&str] = &["ip4", "ip6"];
 
-/// Header of an ICMP error: type, code, checksum and four bytes that depend on the type.
-const ICMP_BYTES: usize = 8;
-/// Longest ICMP error (RFC 1812 4.3.2.3), bytes.
-const IPV4_ERROR_MAX_BYTES: usize = 576;
-/// Longest ICMPv6 error (RFC 4443 2.4 c): the least MTU, bytes.
-const IPV6_ERROR_MAX_BYTES: usize = 1280;
-const TTL: u8 = 64;
+const ICMP_BYTES: usize = icmpv4::HEADER_BYTES;
 /// Network control precedence, as RFC 1812 4.3.2.5 asks for ICMP errors.
 const TOS_NETWORK_CONTROL: u8 = 0xc0;
 
@@ -80,9 +73,7 @@ impl IcmpError {
         let data = packet.data();
         let source = *packet::bytes::<4>(data, network + 12)?;
         let destination = *packet::bytes::<4>(data, network + 16)?;
-        if !may_answer4(&self.forwarding, layout.flags, &source, &destination)
-            || !self.allowed(cx.now)
-        {
+        if !may_answer4(&self.forwarding, packet, &source, &destination) || !self.allowed(cx.now) {
             return None;
         }
         let interface = self.receiving_interface(packet)?;
@@ -99,50 +90,32 @@ impl IcmpError {
         let quote = data.get(network..usize::from(layout.end))?;
         let quote = &quote[..quote
             .len()
-            .min(IPV4_ERROR_MAX_BYTES - IPV4_BYTES - ICMP_BYTES)];
-        let total = IPV4_BYTES + ICMP_BYTES + quote.len();
+            .min(icmpv4::ERROR_BYTES_MAX - IPV4_BYTES - ICMP_BYTES)];
+        let message_bytes = ICMP_BYTES + quote.len();
         let mut error = cx.pool.alloc()?;
-        if !error.set_len(ETHERNET_BYTES + total) {
+        if !error.set_len(ETHERNET_BYTES + IPV4_BYTES + message_bytes) {
             cx.pool.free(error);
             return None;
         }
-        let (header, rest) = error.data_mut()[ETHERNET_BYTES..].split_at_mut(IPV4_BYTES);
-        header.copy_from_slice(&[
-            0x45,
-            TOS_NETWORK_CONTROL,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            TTL,
-            1,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-        ]);
-        packet::put_be16(header, 2, total as u16);
-        packet::put_be16(header, 4, self.next_id);
+        let header = ipv4::Repr {
+            tos: TOS_NETWORK_CONTROL,
+            identification: self.next_id,
+            ..ipv4::Repr::new(own, source.into(), ip_protocol::ICMP, message_bytes as u16)
+        };
         self.next_id = self.next_id.wrapping_add(1);
-        header[12..16].copy_from_slice(&own.octets());
-        header[16..20].copy_from_slice(&source);
-        packet::set_ipv4_checksum(header);
         let (kind, code) = cause.icmp4();
-        rest[..ICMP_BYTES].copy_from_slice(&[kind, code, 0, 0, 0, 0, 0, 0]);
-        if cause == Cause::TooBig {
-            packet::put_be16(rest, 6, number);
-        }
-        rest[ICMP_BYTES..].copy_from_slice(quote);
-        let sum = checksum::checksum(rest);
-        packet::put_be16(rest, 2, sum);
+        let rest = if cause == Cause::TooBig {
+            number.into()
+        } else {
+            0
+        };
+        let (head, message) = error.data_mut()[ETHERNET_BYTES..].split_at_mut(IPV4_BYTES);
+        message[ICMP_BYTES..].copy_from_slice(quote);
+        let written = header.emit(head).is_ok()
+            && icmpv4::Repr::Other { kind, code, rest }
+                .emit(message)
+                .is_ok();
+        debug_assert!(written, "the frame was made long enough for both headers");
         finish(&mut error, packet, LayoutFlags::IPV4, IPV4_BYTES, 1);
         Some(error)
     }
@@ -159,7 +132,7 @@ impl IcmpError {
         let data = packet.data();
         let source = *packet::bytes::<16>(data, network + 8)?;
         let destination = *packet::bytes::<16>(data, network + 24)?;
-        if !may_answer6(packet, cause, &source, &destination) || !self.allowed(cx.now) {
+        if !icmpv6::may_answer(layout, data, cause == Cause::TooBig) || !self.allowed(cx.now) {
             return None;
         }
         let interface = self.receiving_interface(packet)?;
@@ -172,31 +145,23 @@ impl IcmpError {
         let quote = data.get(network..usize::from(layout.end))?;
         let quote = &quote[..quote
             .len()
-            .min(IPV6_ERROR_MAX_BYTES - IPV6_BYTES - ICMP_BYTES)];
+            .min(icmpv6::ERROR_BYTES_MAX - IPV6_BYTES - ICMP_BYTES)];
         let length = (ICMP_BYTES + quote.len()) as u16;
         let mut error = cx.pool.alloc()?;
         if !error.set_len(ETHERNET_BYTES + IPV6_BYTES + usize::from(length)) {
             cx.pool.free(error);
             return None;
         }
-        let (header, rest) = error.data_mut()[ETHERNET_BYTES..].split_at_mut(IPV6_BYTES);
-        header[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, 58, TTL]);
-        packet::put_be16(header, 4, length);
-        header[8..24].copy_from_slice(&own.octets());
-        header[24..40].copy_from_slice(&source);
+        let source = source.into();
+        let header = ipv6::Repr::new(own, source, ip_protocol::ICMPV6, length);
         let (kind, code) = cause.icmp6();
-        rest[..ICMP_BYTES].copy_from_slice(&[kind, code, 0, 0, 0, 0, 0, 0]);
-        if matches!(cause, Cause::TooBig | Cause::ProtocolUnknown) {
-            packet::put_be16(rest, 6, number);
-        }
-        rest[ICMP_BYTES..].copy_from_slice(quote);
-        let sum = Sum::of(rest)
-            .add_ipv6(own)
-            .add_ipv6(source.into())
-            .add_u16(length)
-            .add_u16(58)
-            .checksum();
-        packet::put_be16(rest, 2, sum);
+        let has_number = matches!(cause, Cause::TooBig | Cause::ProtocolUnknown);
+        let rest = if has_number { number.into() } else { 0 };
+        let (head, message) = error.data_mut()[ETHERNET_BYTES..].split_at_mut(IPV6_BYTES);
+        message[ICMP_BYTES..].copy_from_slice(quote);
+        let repr = icmpv6::Repr::Other { kind, code, rest };
+        let written = header.emit(head).is_ok() && repr.emit(message, own, source).is_ok();
+        debug_assert!(written, "the frame was made long enough for both headers");
         finish(&mut error, packet, LayoutFlags::IPV6, IPV6_BYTES, 58);
         Some(error)
     }
@@ -222,39 +187,20 @@ fn finish(error: &mut Frame, about: &Frame, family: LayoutFlags, header: usize, 
     };
 }
 
-/// RFC 1812 4.3.2.7: no error about an error, a later fragment, a broadcast or multicast packet, or a
-/// source that does not name one host.
+/// Whether RFC 1812 4.3.2.7 allows an error: beside what the packet itself forbids, neither address may be
+/// the broadcast address of an attached network, and the destination must name one host.
 fn may_answer4(
     forwarding: &Forwarding,
-    flags: LayoutFlags,
+    packet: &Frame,
     source: &[u8; 4],
     destination: &[u8; 4],
 ) -> bool {
-    let never = LayoutFlags::ICMP_ERROR
-        | LayoutFlags::LATER_FRAGMENT
-        | LayoutFlags::L2_GROUP
-        | LayoutFlags::L3_GROUP;
-    let one_host = |address: &[u8; 4]| {
-        !matches!(address[0], 0 | 127 | 224..=239)
-            && *address != [255; 4]
-            && !matches!(forwarding.route4(address), Some(Route::Broadcast(_)))
-    };
-    !flags.intersects(never) && one_host(source) && one_host(destination)
-}
-
-/// RFC 4443 2.4 e: no error about an error or a redirect, a group destination (except packet too big and
-/// an option or header that says so), or a source that does not name one node.
-fn may_answer6(packet: &Frame, cause: Cause, source: &[u8; 16], destination: &[u8; 16]) -> bool {
-    let flags = packet.layout.flags;
-    let to_group = flags.contains(LayoutFlags::L2_GROUP) || destination[0] == 0xff;
-    let redirect = packet.layout.protocol == 58
-        && packet.data().get(usize::from(packet.layout.transport)) == Some(&137);
-    let never = LayoutFlags::ICMP_ERROR | LayoutFlags::LATER_FRAGMENT;
-    !flags.intersects(never)
-        && !redirect
-        && (!to_group || cause == Cause::TooBig)
-        && source[0] != 0xff
-        && *source != [0; 16]
+    let broadcast = |address| matches!(forwarding.route4(address), Some(Route::Broadcast(_)));
+    icmpv4::may_answer(&packet.layout, packet.data())
+        && source[0] != 0
+        && !matches!(destination[0], 0 | 127)
+        && !broadcast(source)
+        && !broadcast(destination)
 }
 
 impl Node for IcmpError {

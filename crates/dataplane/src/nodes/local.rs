@@ -7,12 +7,13 @@ use std::sync::Arc;
 use graph::{Context, EdgeId, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags};
 use wire::checksum::{self, TransportChecksum};
-use wire::{DropReason, LayoutFlags};
+use wire::ndp::solicited_node;
+use wire::{DropReason, LayoutFlags, icmpv4, ipv6};
 
 use super::cause::Cause;
 use super::verdict::{Verdict, judge};
 use crate::forwarding::{Forwarding, Route};
-use crate::packet::{self, IPV4_BYTES, IPV6_BYTES};
+use crate::packet::{self, IPV6_BYTES};
 
 const IP4: EdgeId = EdgeId(0);
 const IP6: EdgeId = EdgeId(1);
@@ -164,7 +165,7 @@ impl Local {
                 .iter()
                 .map(|(address, _)| address)
                 .chain([&interface.link_local])
-                .any(|address| solicited_node(address) == group6)
+                .any(|address| solicited_node(*address) == group6)
     }
 
     fn echo_reply6(&self, frame: &mut Frame, to_one: bool) -> Verdict {
@@ -205,63 +206,24 @@ impl Local {
     }
 }
 
-/// Turns a checked echo request into its reply, in place (RFC 1122 3.2.2.6).
+/// Turns a checked echo request into its reply, in place.
 fn echo_reply4(frame: &mut Frame) -> Verdict {
     let layout = frame.layout;
-    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
-    let data = frame.data_mut();
-    let Some(header) = data
-        .get_mut(network..transport)
-        .filter(|h| h.len() >= IPV4_BYTES)
-    else {
-        return Verdict::drop(DropReason::Ipv4HeaderLength);
-    };
-    let (left, right) = header.split_at_mut(16);
-    left[12..].swap_with_slice(&mut right[..4]);
-    header[8] = TTL;
-    // The reply may be fragmented on its way back, whatever the request allowed.
-    packet::put_be16(header, 6, 0);
-    packet::set_ipv4_checksum(header);
-    if let Some(icmp) = packet::bytes_mut::<4>(data, transport) {
-        icmp[0] = 0;
-        let sum = u16::from_be_bytes([icmp[2], icmp[3]]);
-        let sum = checksum::update_u16(sum, u16::from(ECHO_REQUEST) << 8, 0);
-        [icmp[2], icmp[3]] = sum.to_be_bytes();
+    if !icmpv4::echo_reply_in_place(&layout, frame.data_mut()) {
+        return Verdict::CONSUME;
     }
     frame.layout.flags -= LayoutFlags::DONT_FRAGMENT;
     frame.flags |= FrameFlags::LOCAL;
     Verdict::edge(IP4)
 }
 
-/// Returns the solicited-node group of an address (RFC 4291 2.7.1).
-pub(crate) fn solicited_node(address: &Ipv6Addr) -> Ipv6Addr {
-    let [.., a, b, c] = address.octets();
-    Ipv6Addr::from_octets([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
-}
-
 /// Returns the offset from the IPv6 header of the field that named the transport (RFC 4443 3.4).
 fn next_header_offset(frame: &Frame) -> u16 {
-    let network = usize::from(frame.layout.network);
-    let transport = usize::from(frame.layout.transport);
-    let data = frame.data();
-    let mut field = network + 6;
-    let mut header = network + IPV6_BYTES;
-    while header < transport {
-        let Some(&[_, length]) = packet::bytes::<2>(data, header) else {
-            break;
-        };
-        // A fragment header's second byte is reserved and zero, and its length eight bytes as well; an
-        // authentication header counts in four bytes.
-        let kind = data.get(field).copied().unwrap_or_default();
-        let bytes = if kind == 51 {
-            (usize::from(length) + 2) * 4
-        } else {
-            (usize::from(length) + 1) * 8
-        };
-        field = header;
-        header += bytes;
+    // The field is the first byte of the last extension header, if there is one.
+    match ipv6::ExtensionHeaders::new(&frame.layout, frame.data()).last() {
+        Some(header) => header.offset as u16 - frame.layout.network,
+        None => ipv6::NEXT_HEADER as u16,
     }
-    (field - network) as u16
 }
 
 impl Node for Local {
