@@ -9,6 +9,7 @@ mod render;
 mod run;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -158,12 +159,19 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         options.prefix
     );
     if options.list {
-        for claim in &claims {
-            println!(
-                "{:<34} {} {} {}",
-                claim.id, claim.says, claim.bound, claim.unit
-            );
-        }
+        let lines = claims.iter().map(|claim| {
+            let Claim {
+                id,
+                says,
+                bound,
+                unit,
+                ..
+            } = claim;
+            format!("{id:<38} {says} ({bound} {unit})\n")
+        });
+        let text: String = lines.collect();
+        // A reader that has gone (`| head`) has seen enough.
+        let _ = std::io::stdout().write_all(text.as_bytes());
         return Ok(true);
     }
     let outputs = if options.saved {
