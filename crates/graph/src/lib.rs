@@ -23,3 +23,7 @@ pub use mailbox::{MailboxFull, WorkerHandle};
 pub use node::{Context, EdgeId, Node, Snapshot};
 pub use outlets::Outlets;
 pub use worker::{DrainReport, Next, TxFull, Wake, Worker, WorkerPort, WorkerSetup};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
