@@ -60,8 +60,11 @@ const RATE: Duration = Duration::from_millis(60);
 const RATE_WAKES: u32 = 12;
 /// Packet arrivals in four times [`RATE`] below which it is given up (50 a second).
 const RATE_HITS: u32 = 12;
-/// Passes that find packets without a break for so long mean overload.
+/// Passes that find packets without a break for so long mean overload, in Wait.
 const OVERLOAD: Duration = Duration::from_micros(200);
+/// The same in Nap, where it is not urgent (a busy worker does not nap): longer than a ring takes that
+/// filled while the host had the CPU away.
+const OVERLOAD_NAP: Duration = Duration::from_millis(5);
 /// Most that one pass counts for in that: when the host takes the CPU away in between, a pass looks long.
 const OVERLOAD_PASS: Duration = Duration::from_micros(20);
 /// Share of idle time in Poll, in percent, from which on another state is looked at.
@@ -245,7 +248,12 @@ impl Hybrid {
                 None => Duration::ZERO,
             };
             self.busy = Some(busy);
-            if self.state != State::Poll && busy > self.scaled(OVERLOAD) {
+            let overload = match self.state {
+                State::Poll => Duration::MAX,
+                State::Nap => self.scaled(OVERLOAD_NAP),
+                State::Wait => self.scaled(OVERLOAD),
+            };
+            if busy > overload {
                 self.change(State::Poll, now);
             }
         } else {
@@ -398,7 +406,9 @@ impl Hybrid {
     /// Returns the nap that the budget allows, at the lateness and the rate seen.
     fn nap_length(&self) -> Duration {
         let late_ns = self.late.high_ns;
-        let budget_ns = self.config.latency_budget.as_nanos() as f64 * 0.95 - late_ns;
+        // Part of a nap's cost is going to sleep: packets that come in that time wait for it too.
+        let budget_ns =
+            self.config.latency_budget.as_nanos() as f64 * 0.95 - late_ns - self.nap_cost_ns / 2.0;
         let ring_ns = f64::from(self.config.backlog_pkts) * 1e9 / self.rate_pps.max(1.0) - late_ns;
         let nap_ns = budget_ns
             .min(ring_ns)
