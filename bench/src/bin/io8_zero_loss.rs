@@ -109,112 +109,136 @@ fn measure(
     Ok(())
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let report_options = Options {
-        json: arguments.json,
-        ..Options::default()
-    };
-    let mut report = Report::new("io8_zero_loss");
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    anyhow::ensure!(cpus >= 2, "the tester and the device need a core each");
-    let mut results = BTreeMap::new();
-    for round in 0..arguments.rounds {
-        let mut order: Vec<usize> = (0..DUTS.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for index in order {
-            for receive in [Receive::OwnCore, Receive::TesterCore] {
-                eprintln!("round {}, {}, {receive:?}", round + 1, DUTS[index].1);
-                // The tester's thread is this one; a device's threads and processes come from it, so
-                // that it is pinned only while it measures.
-                let result = std::thread::scope(|scope| {
-                    let (arguments, results) = (&arguments, &mut results);
-                    let thread =
-                        scope.spawn(move || measure(index, receive, arguments, cpus - 1, results));
-                    thread.join()
-                });
-                result.map_err(|_| anyhow::anyhow!("the tester panicked"))??;
+/// What was found for every device, place and frame size.
+struct Found {
+    results: BTreeMap<Key, Vec<Throughput>>,
+    sizes: Vec<u16>,
+}
+
+impl Found {
+    /// Measures all devices in turns.
+    fn measure(arguments: &Arguments, tester_cpu: usize) -> Result<Self> {
+        let mut results = BTreeMap::new();
+        for round in 0..arguments.rounds {
+            let mut order: Vec<usize> = (0..DUTS.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for index in order {
+                for receive in [Receive::OwnCore, Receive::TesterCore] {
+                    eprintln!("round {}, {}, {receive:?}", round + 1, DUTS[index].1);
+                    // A thread of its own, since it is pinned, and a device's processes end with it.
+                    let result = std::thread::scope(|scope| {
+                        let results = &mut results;
+                        scope
+                            .spawn(move || measure(index, receive, arguments, tester_cpu, results))
+                            .join()
+                    });
+                    result.map_err(|_| anyhow::anyhow!("the tester panicked"))??;
+                }
             }
         }
+        Ok(Self {
+            results,
+            sizes: arguments.sizes.clone(),
+        })
     }
-    let pps = |index: usize, receive, size: u16| -> f64 {
-        let found: Vec<f64> = results
-            .get(&(index, receive, size))
-            .into_iter()
-            .flatten()
-            .map(|found| found.zero_loss_pps)
-            .collect();
-        median(&found)
-    };
-    let limited = |index: usize, receive, size: u16| {
-        let mut found = results.get(&(index, receive, size)).into_iter().flatten();
-        found.any(|found| found.limit == Limit::Tester)
-    };
-    let cell = |index: usize, receive, size: u16| -> Value {
-        let kpps = pps(index, receive, size) / 1000.0;
-        match limited(index, receive, size) {
+
+    fn of(&self, key: Key) -> impl Iterator<Item = &Throughput> {
+        self.results.get(&key).into_iter().flatten()
+    }
+
+    fn kpps(&self, key: Key) -> f64 {
+        let rates: Vec<f64> = self.of(key).map(|found| found.zero_loss_pps).collect();
+        median(&rates) / 1000.0
+    }
+
+    /// Tells whether the tester was the limit in most rounds: the device may be faster.
+    fn tester_limited(&self, key: Key) -> bool {
+        let limited = self.of(key).filter(|found| found.limit == Limit::Tester);
+        limited.count() * 2 > self.of(key).count()
+    }
+
+    fn cell(&self, key: Key) -> Value {
+        let kpps = self.kpps(key);
+        match self.tester_limited(key) {
             true => json!(format!("{kpps:.0} or more")),
             false => json!(format!("{kpps:.0}")),
         }
-    };
-    for (place, receive, sizes) in [
-        (
-            "on the forwarder's core",
-            Receive::OwnCore,
-            &*arguments.sizes,
-        ),
-        ("on the tester's core", Receive::TesterCore, &[64]),
-    ] {
+    }
+
+    fn table(&self, place: &str, receive: Receive, sizes: &[u16]) -> Table {
         let mut columns = vec!["size, B".to_owned()];
         columns.extend(DUTS.iter().map(|(_, title)| format!("{title}, kpps")));
         columns.push("AF_XDP on a wire, Mbit/s".into());
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-        let mut table = Table::new(
-            &format!("Highest rate without loss, receiving {place}"),
-            &columns,
-        );
+        let title = format!("Highest rate without loss, receiving {place}");
+        let mut table = Table::new(&title, &columns);
         for &size in sizes {
             let mut row = vec![json!(size)];
-            row.extend((0..DUTS.len()).map(|index| cell(index, receive, size)));
-            let wire_mbps = pps(0, receive, size) * 8.0 * f64::from(size + 20) / 1e6;
+            row.extend((0..DUTS.len()).map(|index| self.cell((index, receive, size))));
+            let wire_mbps = self.kpps((0, receive, size)) * 8.0 * f64::from(size + 20) / 1e3;
             row.push(json!(format!("{wire_mbps:.0}")));
             table.rows.push(row);
         }
-        report.table(table);
-        let suffix = match receive {
-            Receive::OwnCore => "",
-            Receive::TesterCore => "_tester_core",
-        };
+        table
+    }
+
+    /// Adds the figures for 64 B. A ratio to a peer for which the tester was the limit would flatter us:
+    /// it is left out, and its claim has no figure.
+    fn figures(&self, report: &mut Report, receive: Receive, suffix: &str) {
+        let ours = self.kpps((0, receive, 64));
         for (index, (name, _)) in DUTS.iter().enumerate() {
-            report.figure(
-                &format!("{name}_64_kpps{suffix}"),
-                pps(index, receive, 64) / 1000.0,
-            );
-            if index > 0 {
-                let ratio = pps(0, receive, 64) / pps(index, receive, 64);
-                report.figure(&format!("af_xdp_to_{name}_64{suffix}"), ratio);
+            let kpps = self.kpps((index, receive, 64));
+            report.figure(&format!("{name}_64_kpps{suffix}"), kpps);
+            if index == 0 {
+                continue;
+            }
+            if self.tester_limited((index, receive, 64)) {
+                report.note(format!(
+                    "{name}{suffix}: the tester was the limit, so no ratio to it"
+                ));
+            } else {
+                report.figure(&format!("af_xdp_to_{name}_64{suffix}"), ours / kpps);
             }
         }
     }
-    let series = DUTS.iter().enumerate().map(|(index, (_, title))| Series {
-        name: (*title).to_owned(),
-        points: arguments
-            .sizes
-            .iter()
-            .map(|&size| (f64::from(size), pps(index, Receive::OwnCore, size) / 1000.0))
-            .collect(),
-    });
-    report.plot(Plot {
-        title: "Highest rate without loss by frame size".into(),
-        x: "frame size, bytes with FCS".into(),
-        y: "kpps".into(),
-        log_x: false,
-        log_y: false,
-        series: series.collect(),
-    });
+
+    fn plot(&self) -> Plot {
+        let series = DUTS.iter().enumerate().map(|(index, (_, title))| {
+            let point = |&size: &u16| (f64::from(size), self.kpps((index, Receive::OwnCore, size)));
+            Series {
+                name: (*title).to_owned(),
+                points: self.sizes.iter().map(point).collect(),
+            }
+        });
+        Plot {
+            title: "Highest rate without loss by frame size".into(),
+            x: "frame size, bytes with FCS".into(),
+            y: "kpps".into(),
+            log_x: false,
+            log_y: false,
+            series: series.collect(),
+        }
+    }
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let mut report = Report::new("io8_zero_loss");
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    anyhow::ensure!(cpus >= 2, "the tester and the device need a core each");
+    let found = Found::measure(&arguments, cpus - 1)?;
+    let own = found.table("on the forwarder's core", Receive::OwnCore, &found.sizes);
+    report.table(own);
+    report.table(found.table("on the tester's core", Receive::TesterCore, &[64]));
+    found.figures(&mut report, Receive::OwnCore, "");
+    found.figures(&mut report, Receive::TesterCore, "_tester_core");
+    report.plot(found.plot());
     report.note("PF_RING cannot be had: its kernel module is not in Debian");
-    report.print(&report_options);
+    report.print(&Options {
+        json: arguments.json,
+        ..Options::default()
+    });
     Ok(())
 }
