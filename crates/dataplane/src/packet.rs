@@ -1,4 +1,4 @@
-//! Small edits of packets in place: headers, MAC addresses, TTL.
+//! Small edits of packets in place: headers, MAC addresses.
 
 use io::Frame;
 use wire::{LayoutFlags, MacAddr};
@@ -82,16 +82,6 @@ fn trim(frame: &mut Frame, cut: usize, end: usize) {
     layout.vlan_tags = 0;
 }
 
-/// Takes one from the TTL of a checked IPv4 header and adjusts the checksum (RFC 1624): 0x0100 less in
-/// the sum is 0x0100 more in its complement.
-#[inline]
-pub(crate) fn decrement_ttl(header: &mut [u8; IPV4_BYTES]) {
-    header[8] = header[8].wrapping_sub(1);
-    let sum = u32::from(u16::from_be_bytes([header[10], header[11]])) + 0x0100;
-    let sum = sum + u32::from(sum >= 0xffff);
-    [header[10], header[11]] = (sum as u16).to_be_bytes();
-}
-
 /// Writes the checksum of an IPv4 header into it.
 pub(crate) fn set_ipv4_checksum(header: &mut [u8]) {
     put_be16(header, 10, 0);
@@ -128,27 +118,4 @@ pub(crate) fn flow_hash(frame: &Frame) -> u32 {
         mix(bytes::<4>(data, layout.transport.into()).map_or(&[], |b| b));
     }
     hash as u32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ttl_checksum_agrees_with_a_whole_one_for_every_ttl() {
-        for id in [0_u16, 1, 0xfefe, 0xffff, 0x1234] {
-            for ttl in 1..=255 {
-                let mut header = [
-                    0x45, 0, 0, 60, 0, 0, 0x40, 0, ttl, 17, 0, 0, 10, 0, 0, 1, 10, 0, 1, 2,
-                ];
-                [header[4], header[5]] = id.to_be_bytes();
-                set_ipv4_checksum(&mut header);
-                decrement_ttl(&mut header);
-                let incremental = be16(&header, 10);
-                set_ipv4_checksum(&mut header);
-                assert_eq!(header[8], ttl - 1);
-                assert_eq!(incremental, be16(&header, 10), "id {id:#x}, ttl {ttl}");
-            }
-        }
-    }
 }

@@ -2,9 +2,9 @@
 
 use core::net::Ipv4Addr;
 
-use crate::bytes::{be16, chunk_mut};
+use crate::bytes::be16;
 use crate::emit::BufferTooShort;
-use crate::{DropReason, Layout, checksum};
+use crate::{DropReason, checksum};
 
 /// Offset of the type of service (DSCP and ECN).
 pub const TOS: usize = 1;
@@ -38,18 +38,18 @@ pub const FRAGMENT_OFFSET_MASK: u16 = 0x1fff;
 /// Decrements the TTL of a packet that is forwarded, and updates the header checksum (RFC 1812 5.3.1).
 ///
 /// Returns false, and changes nothing, if the TTL is 0 or 1: the packet has expired.
-#[inline]
-pub fn decrement_ttl(layout: &Layout, frame: &mut [u8]) -> bool {
-    let Some(header) = chunk_mut::<HEADER_BYTES>(frame, layout.network.into()) else {
-        return false;
-    };
+#[inline(always)]
+pub const fn decrement_ttl(header: &mut [u8; HEADER_BYTES]) -> bool {
     if header[TTL] <= 1 {
         return false;
     }
-    let before = be16!(header, TTL);
     header[TTL] -= 1;
-    let new = checksum::update_u16(be16!(header, CHECKSUM), before, before - 0x100).to_be_bytes();
-    header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&new);
+    // RFC 1624 equation 3 for a word that falls by 0x0100: the checksum rises by as much, and the carry
+    // goes round; 0xffff, which no sum of a header has, turns into its other form, zero.
+    let sum = be16!(header, CHECKSUM) as u32 + 0x0100;
+    let sum = sum + (sum >= 0xffff) as u32;
+    header[CHECKSUM] = (sum >> 8) as u8;
+    header[CHECKSUM + 1] = sum as u8;
     true
 }
 
@@ -338,5 +338,42 @@ impl<'a> Iterator for Options<'a> {
         }
         self.rest = &[];
         Some(Err(DropReason::Ipv4Options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ttl_checksum_agrees_with_a_whole_one_for_every_ttl_and_checksum() {
+        for id in 0..=u16::MAX {
+            let repr = Repr {
+                ttl: id as u8,
+                identification: id.wrapping_mul(0x6d2b),
+                tos: (id >> 8) as u8,
+                ..Repr::new(
+                    Ipv4Addr::new(10, 0, 0, 1),
+                    Ipv4Addr::new(10, 0, 1, 2),
+                    17,
+                    40,
+                )
+            };
+            let mut header = [0; HEADER_BYTES];
+            repr.emit(&mut header).unwrap();
+            let before = header;
+            if !decrement_ttl(&mut header) {
+                assert!(repr.ttl <= 1 && header == before);
+                continue;
+            }
+            let mut expected = [0; HEADER_BYTES];
+            Repr {
+                ttl: repr.ttl - 1,
+                ..repr
+            }
+            .emit(&mut expected)
+            .unwrap();
+            assert_eq!(header, expected);
+        }
     }
 }

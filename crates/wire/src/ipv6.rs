@@ -2,7 +2,7 @@
 
 use core::net::Ipv6Addr;
 
-use crate::bytes::{be16, be32, chunk_mut};
+use crate::bytes::{be16, be32};
 use crate::emit::BufferTooShort;
 use crate::numbers::ip_protocol;
 use crate::{DropReason, Layout};
@@ -21,20 +21,6 @@ pub const DESTINATION: usize = 24;
 pub const HEADER_BYTES: usize = 40;
 /// Length of a fragment header.
 pub const FRAGMENT_HEADER_BYTES: usize = 8;
-
-/// Decrements the hop limit of a packet that is forwarded (RFC 8200 3).
-///
-/// Returns false, and changes nothing, if it is 0 or 1: the packet has expired.
-#[inline]
-pub fn decrement_hop_limit(layout: &Layout, frame: &mut [u8]) -> bool {
-    match chunk_mut::<HEADER_BYTES>(frame, layout.network.into()) {
-        Some(header) if header[HOP_LIMIT] > 1 => {
-            header[HOP_LIMIT] -= 1;
-            true
-        }
-        _ => false,
-    }
-}
 
 /// Says whether the number is that of an extension header that the validating pass walks over.
 ///

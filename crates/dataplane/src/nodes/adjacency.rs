@@ -91,12 +91,12 @@ impl Adjacency {
             && let Some(ip) = ip.first_chunk_mut()
         {
             *ethernet = self.header;
-            packet::decrement_ttl(ip);
+            wire::ipv4::decrement_ttl(ip);
             return self.direct(frame, ways);
         }
         let network = usize::from(frame.layout.network);
         if let Some(ip) = packet::bytes_mut(frame.data_mut(), network) {
-            packet::decrement_ttl(ip);
+            wire::ipv4::decrement_ttl(ip);
         }
         self.send(frame, ways)
     }

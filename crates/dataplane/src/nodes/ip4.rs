@@ -215,7 +215,7 @@ fn too_long(frame: &mut Frame, mtu: u16) -> Verdict {
     }
     let network = usize::from(frame.layout.network);
     if let Some(header) = packet::bytes_mut(frame.data_mut(), network) {
-        packet::decrement_ttl(header);
+        wire::ipv4::decrement_ttl(header);
     }
     frame.mark = u32::from(mtu);
     Verdict::edge(FRAGMENT)
