@@ -230,13 +230,15 @@ impl Spread {
         }
     }
 
-    /// Returns the worker that a frame's flow belongs to: by the flow key, else (ARP, fragments, unknown
-    /// protocols, malformed frames) worker 0. Notes the hash in the frame.
+    /// Returns the worker that a frame's flow belongs to, by the flow key; an ICMP error belongs to the flow
+    /// that it quotes, and what has no key (ARP, other EtherTypes, malformed frames) to worker 0. Notes the
+    /// hash in the frame.
     pub fn worker(&self, frame: &mut Frame) -> WorkerId {
-        let Some(key) = wire::parse(frame.data())
-            .ok()
-            .and_then(|layout| FlowKey::from_layout(&layout, frame.data()))
-        else {
+        let data = frame.data();
+        let key = wire::parse(data).ok().and_then(|layout| {
+            FlowKey::from_icmp_quote(&layout, data).or_else(|| FlowKey::from_layout(&layout, data))
+        });
+        let Some(key) = key else {
             return WorkerId(0);
         };
         let hash = wire::flow_hash(&key, &self.secret);
