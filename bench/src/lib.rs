@@ -19,11 +19,13 @@
 
 #[expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
 pub mod allocations;
+pub mod chained;
 pub mod load;
 pub mod memory;
 pub mod node;
 mod report;
 mod sampling;
+pub mod sessions;
 pub mod workers;
 
 use std::path::PathBuf;

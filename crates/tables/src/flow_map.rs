@@ -8,6 +8,8 @@
 use crate::memory::Pages;
 use crate::quiescent::Domain;
 use crate::signature::Keyed;
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+use crate::slots::SlotLine;
 use crate::slots::{
     Claim, InsertError, Leaks, Settled, SlotKey, SlotMap, SlotMemory, SlotRef, SlotRepairs,
     SlotWorker,
@@ -334,6 +336,62 @@ impl<K: SlotKey> FlowMap<K> {
             self.slots.remove_ref(worker, record);
             true
         }
+    }
+}
+
+/// Reads the flow map of another process: lookups and copies, which write nothing.
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+#[derive(Debug)]
+pub struct FlowReader<K: SlotKey>(FlowMap<K>);
+
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+impl<K: SlotKey> FlowReader<K> {
+    /// Views a flow map in a segment that may be attached read-only; `hash` is its writers'.
+    ///
+    /// # Panics
+    /// As [`SlotMap::with_memory`].
+    pub fn new(
+        lines: crate::segment::ReadOnly<SlotLine>,
+        records: crate::segment::ReadOnly<K::Record>,
+        hash: Keyed,
+    ) -> Self {
+        let memory = SlotMemory {
+            lines: lines.into_memory(),
+            records: records.into_memory(),
+        };
+        Self(FlowMap::with_memory(memory, hash, Domain::new(0)))
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.0.slots()
+    }
+
+    /// Copies the caller's words of the connection that a key belongs to, as they were at one moment; words
+    /// that its workers change in place are each of some moment.
+    pub fn read(&self, key: &K, value: &mut [u64]) -> Option<Flow> {
+        let flow = self.0.find(key)?;
+        self.copy(flow.connection, value).then_some(flow)
+    }
+
+    /// Copies the original key and the caller's words of the connection in a slot, if there is one.
+    pub fn read_slot(&self, slot: usize, value: &mut [u64]) -> Option<K> {
+        let (found, values) = self.0.slots.live_at(slot)?;
+        if values[0].load(Ordering::Relaxed) & IS_REPLY != 0 {
+            return None;
+        }
+        let key = self.0.slots.key(found)?;
+        self.copy(found, value).then_some(key)
+    }
+
+    fn copy(&self, connection: SlotRef, value: &mut [u64]) -> bool {
+        let Some(values) = self.0.values(connection) else {
+            return false;
+        };
+        for (to, from) in value.iter_mut().zip(values) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        self.0.slots.is_still(connection)
     }
 }
 

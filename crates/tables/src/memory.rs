@@ -226,7 +226,7 @@ impl<T: Plain> fmt::Debug for Memory<T> {
 
 /// Asks the processor to load the line of `value` (a hint; nothing on targets without one).
 #[inline(always)]
-pub(crate) fn prefetch<T>(value: &T) {
+pub fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -317,7 +317,7 @@ impl<K: SlotKey> SlotMap<K> {
         for (to, from) in value.iter_mut().zip(values) {
             *to = from.load(Ordering::Relaxed);
         }
-        self.is_unchanged(wanted)
+        self.is_still(wanted)
     }
 
     /// The value words of a record, for changes in place, unless it is gone. Good until the caller's
@@ -333,7 +333,7 @@ impl<K: SlotKey> SlotMap<K> {
     pub fn key(&self, wanted: SlotRef) -> Option<K> {
         self.values(wanted)?;
         let key = self.key_at(wanted.slot)?;
-        self.is_unchanged(wanted).then_some(key)
+        self.is_still(wanted).then_some(key)
     }
 
     /// Inserts a record with `value` (zeros where it ends). Of several that insert one key, one wins.
@@ -627,7 +627,7 @@ impl<K: SlotKey> SlotMap<K> {
         {
             let word = self.load(slot);
             if word.is(State::Free) && self.swap(slot, word, word.claimed(place.tag)) {
-                // Release fence: pairs with the acquire fence in `is_unchanged`: a reader that sees any
+                // Release fence: pairs with the acquire fence in `is_still`: a reader that sees any
                 // of the record's new words sees the claim as well.
                 fence(Ordering::Release);
                 return Some(slot);
@@ -644,7 +644,7 @@ impl<K: SlotKey> SlotMap<K> {
                 continue;
             }
             let found = reference(slot, word);
-            if self.is_unchanged(found) {
+            if self.is_still(found) {
                 return Some(found);
             }
         }
@@ -667,7 +667,7 @@ impl<K: SlotKey> SlotMap<K> {
 
     /// True if the record is still the live one it was: what was read before belongs to it.
     #[inline]
-    fn is_unchanged(&self, wanted: SlotRef) -> bool {
+    pub(crate) fn is_still(&self, wanted: SlotRef) -> bool {
         // Acquire fence: pairs with the release fence in `claim_slot`.
         fence(Ordering::Acquire);
         let word = Word(self.word(wanted.slot).load(Ordering::Relaxed));
