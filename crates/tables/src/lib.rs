@@ -1,7 +1,4 @@
-//! Lock-free shared tables, rings, timing wheel and memory segments of the Tidegate data plane.
-//!
-//! Nothing here reads a clock, opens a socket or starts a thread: time, randomness and hash keys are
-//! arguments. Without the `std` feature the crate is `no_std` + `alloc`.
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(feature = "std", loom, shuttle, test)), no_std)]
 
 extern crate alloc;

@@ -394,7 +394,8 @@ impl<K: SlotKey> SlotMap<K> {
             Settled::Won(_) => settled,
             Settled::Lost(_) | Settled::Again => {
                 let aborted = tentative.to(State::Aborted);
-                if self.load(slot) == aborted || self.swap(slot, tentative, aborted) {
+                // In this order: a rival may abort ours at any moment until we do.
+                if self.swap(slot, tentative, aborted) || self.load(slot) == aborted {
                     self.retire(worker, slot, aborted);
                     settled
                 } else {
