@@ -488,6 +488,13 @@ impl Node for Resolve {
         self.note_recheck(cx.now);
     }
 
+    fn stop(&mut self, _cx: &mut Context<'_>, out: &mut Outlets) {
+        while let Some(key) = self.waiting.any() {
+            self.waiting
+                .release(&key, |frame| out.drop(frame, DropReason::Shutdown));
+        }
+    }
+
     fn reload(&mut self, cx: &mut Context<'_>, snapshot: &Snapshot, out: &mut Outlets) {
         if crate::adopt(&mut self.forwarding, snapshot) && self.announces {
             self.announce(cx, out);
