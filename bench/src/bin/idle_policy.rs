@@ -29,7 +29,7 @@ struct Arguments {
     #[arg(long, default_value_t = 100)]
     budget_us: u64,
     /// Time that an adaptive strategy gets to settle, milliseconds.
-    #[arg(long, default_value_t = 1500)]
+    #[arg(long, default_value_t = 4000)]
     settle_ms: u64,
     /// Loads, packets a second; the highest is as fast as the ring takes.
     #[arg(long, value_delimiter = ',', default_values_t = [0.0, 1e3, 1e4, 1e5, 2.5e5, f64::INFINITY])]
