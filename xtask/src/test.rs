@@ -53,7 +53,18 @@ const LEVELS: &[Level] = &[
             "warnings",
         ],
     ),
-    level("build", &["build", "--release", "--workspace", "--bins"]),
+    level("build", &["build", "--release", "-p", "tidegate"]),
+    level(
+        "build of what instructions are counted in",
+        &[
+            "build",
+            "--release",
+            "-p",
+            "tidegate-bench",
+            "--bin",
+            "icount",
+        ],
+    ),
     level(
         "unit and integration",
         &[
