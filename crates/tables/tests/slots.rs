@@ -171,6 +171,16 @@ fn full_and_zero_capacity_refuse_and_lose_nothing() {
 }
 
 #[test]
+fn a_map_holds_what_it_was_made_for() {
+    let map = SlotMap::<u64>::new(300_000, HASH, Domain::new(1));
+    let mut worker = map.join().unwrap();
+    for key in 0..300_000 {
+        map.insert(&mut worker, &key, &[key]).unwrap();
+    }
+    assert_eq!(map.count(), 300_000);
+}
+
+#[test]
 fn leaked_slots_are_freed_after_a_grace_period() {
     let domain = Domain::new(2);
     let map = SlotMap::<u64>::new(8, HASH, domain.clone());

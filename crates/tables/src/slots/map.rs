@@ -126,9 +126,10 @@ pub struct SlotMemory<K: SlotKey> {
 }
 
 impl<K: SlotKey> SlotMemory<K> {
-    /// Number of buckets for `records` at a load of 0.75.
+    /// Number of buckets for `records` at a load of 0.625: a million keys are first refused at 0.72, so
+    /// that the rest is for removed records that wait for their grace period.
     pub fn buckets_for(records: usize) -> usize {
-        (records.saturating_mul(4) / 3).div_ceil(WAYS).max(1)
+        (records.saturating_mul(8) / 5).div_ceil(WAYS).max(1)
     }
 
     /// Number of records of `buckets`.
@@ -136,7 +137,7 @@ impl<K: SlotKey> SlotMemory<K> {
         buckets * WAYS
     }
 
-    /// Takes memory for about `records` records (load 0.75).
+    /// Takes memory for about `records` records (load 0.625).
     pub fn new(records: usize, pages: Pages) -> Self {
         let buckets = Self::buckets_for(records);
         Self {
@@ -188,7 +189,7 @@ pub struct SlotMap<K: SlotKey> {
 impl<K: SlotKey> SlotMap<K> {
     pub(crate) const KEY_WORDS: usize = size_of::<K::Words>() / size_of::<u64>();
 
-    /// Makes an empty map for about `records` records (it has a third more slots); asks for huge pages.
+    /// Makes an empty map for about `records` records (it has 1.6 times as many slots); asks for huge pages.
     /// Workers report their quiescent states to `domain`.
     pub fn new(records: usize, hash: Keyed, domain: Domain) -> Self {
         Self::with_memory(SlotMemory::new(records, Pages::Huge), hash, domain)
