@@ -100,7 +100,7 @@ pub enum Next {
     /// Call [`Worker::arm`]; if it agrees, sleep until a descriptor is readable or this time comes; then
     /// call [`Worker::woke`] and step.
     Block(Option<Instant>),
-    /// The worker has ended; see [`Worker::into_report`].
+    /// The worker has ended; see [`Worker::report`].
     Stopped,
 }
 

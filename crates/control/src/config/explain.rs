@@ -167,7 +167,7 @@ fn syntax(message: &str) -> Words {
     (cause.to_owned(), label, remedy)
 }
 
-/// Splits "<what> `<name>`, expected `a` or `b`" into the name and what is known.
+/// Splits "... `name`, expected `a` or `b`" into the name and what is known.
 fn unknown<'a>(message: &'a str, what: &str) -> Option<(&'a str, Vec<&'a str>)> {
     let mut quoted = message.strip_prefix(what)?.split('`').skip(1).step_by(2);
     let name = quoted.next()?;

@@ -174,7 +174,7 @@ struct Place {
     tag: u32,
 }
 
-/// A map from keys to records of words, shared by threads or processes. See the [module](self).
+/// A map from keys to records of words, shared by threads or processes.
 #[derive(Debug)]
 pub struct SlotMap<K: SlotKey> {
     lines: Memory<SlotLine>,

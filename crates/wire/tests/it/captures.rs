@@ -19,10 +19,9 @@ pub(crate) struct Packet {
 /// # Panics
 /// If `CI` is `true` and the captures are not there.
 pub(crate) fn all(test: &str) -> Option<Vec<Packet>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/pcaps");
-    // A worktree lies one level deeper than the clone that it belongs to.
-    let deeper = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/data/pcaps");
-    let Some(folder) = [folder, deeper].into_iter().find(|folder| folder.is_dir()) else {
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let mut folders = above.map(|up| up.join("shared/data/pcaps"));
+    let Some(folder) = folders.find(|folder| folder.is_dir()) else {
         let missing = "the captures in ../shared/data/pcaps beside the workspace";
         assert!(
             !std::env::var("CI").is_ok_and(|ci| ci == "true"),
