@@ -148,7 +148,7 @@ fn main() -> Result<()> {
         received: 0,
     };
     let mut recoveries_us = Vec::new();
-    let every = arguments.frames / (arguments.exhaustions + 1);
+    let every = arguments.frames.div_ceil(arguments.exhaustions + 1);
     let started = Instant::now();
     for round in 1..=arguments.exhaustions + 1 {
         let mut progress = Instant::now();
