@@ -61,15 +61,15 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads the options from the command line; ends the program on a wrong one.
-    pub fn from_command_line() -> Self {
-        clap::Parser::parse()
-    }
-
     /// Returns the length of one measurement.
     pub fn window(&self) -> Duration {
         Duration::from_millis(self.window_ms)
     }
+}
+
+/// Reads a program's options from the command line, behind the program's name; ends the process on a wrong one.
+pub fn parse<T: clap::Parser>() -> T {
+    T::parse_from(std::env::args().skip(1))
 }
 
 /// Finds the `tidegate` program beside the running one, where cargo puts both.

@@ -11,9 +11,9 @@ use std::process::Command;
 use lab::need;
 
 fn release_program() -> PathBuf {
-    let debug = Path::new(env!("CARGO_BIN_EXE_icount"));
+    let debug = Path::new(env!("CARGO_BIN_EXE_tidegate-bench"));
     let target = debug.ancestors().nth(2).unwrap();
-    target.join("release/icount")
+    target.join("release/tidegate-bench")
 }
 
 /// Returns the instructions of `count` repetitions.
@@ -21,7 +21,7 @@ fn instructions(program: &Path, subject: &str, count: u64) -> u64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
-        .args([subject, &count.to_string()])
+        .args(["icount", subject, &count.to_string()])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
@@ -34,7 +34,7 @@ fn instructions(program: &Path, subject: &str, count: u64) -> u64 {
 fn hot_functions_stay_below_their_ceilings() {
     let test = "hot_functions_stay_below_their_ceilings";
     let program = release_program();
-    let release = "the release build of icount";
+    let release = "the release build of tidegate-bench";
     if !need::program(test, "valgrind")
         || !need::need(test, release, program.is_file())
         || !need::need(test, "x86-64", cfg!(target_arch = "x86_64"))

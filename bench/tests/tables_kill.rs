@@ -4,8 +4,8 @@ use std::process::Command;
 
 #[test]
 fn killed_writers_lose_and_tear_nothing() {
-    let output = Command::new(env!("CARGO_BIN_EXE_tables_kill"))
-        .args(["--json", "--kills", "25"])
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
+        .args(["tables_kill", "--json", "--kills", "25"])
         .output()
         .expect("the program runs");
     let text = String::from_utf8_lossy(&output.stdout);

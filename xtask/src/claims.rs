@@ -57,7 +57,7 @@ struct Claim {
     id: String,
     /// What the figure is, in one line.
     says: String,
-    /// Program in `bench/src/bin` (or `tidegate`) and its arguments; it prints one JSON object.
+    /// Program in `bench/src/programs` (or `tidegate`) and its arguments; it prints one JSON object.
     command: String,
     /// JSON pointer to the figure in the program's output.
     value: String,

@@ -55,15 +55,8 @@ const LEVELS: &[Level] = &[
     ),
     level("build", &["build", "--release", "-p", "tidegate"]),
     level(
-        "build of what instructions are counted in",
-        &[
-            "build",
-            "--release",
-            "-p",
-            "tidegate-bench",
-            "--bin",
-            "icount",
-        ],
+        "build of the bench programs, in which instructions are counted",
+        &["build", "--release", "-p", "tidegate-bench"],
     ),
     level(
         "unit and integration",

@@ -73,16 +73,16 @@ fn directory() -> Result<PathBuf> {
 }
 
 fn run(command: &str) -> Result<Value> {
-    let mut words = command.split_whitespace();
-    let program = words.next().context("the command is empty")?;
-    let path = directory()?.join(program);
-    ensure!(
-        path.is_file(),
-        "there is no program {program} in bench/src/bin"
-    );
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let program = *words.first().context("the command is empty")?;
+    let (binary, arguments) = match program {
+        "tidegate" => ("tidegate", &words[1..]),
+        _ => ("tidegate-bench", &words[..]),
+    };
+    let path = directory()?.join(binary);
     let log = tempfile(&path, "stdout")?;
     let mut child = Command::new(&path)
-        .args(words)
+        .args(arguments)
         .current_dir(workspace::root()?)
         .stdin(Stdio::null())
         .stdout(std::fs::File::create(&log)?)

@@ -1,5 +1,5 @@
 //! Measures forwarding through the packet graph in memory, one and two workers:
-//! `cargo run --release -p tidegate-bench --bin graph_forward`.
+//! `cargo run --release -p tidegate-bench -- graph_forward`.
 //!
 //! `l2` swaps MAC addresses in a graph of one node, between two rings; `ip` is the whole router: parse,
 //! longest-prefix match, TTL and checksum, rewrite, between two endless sources that copy each frame.
@@ -8,15 +8,12 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use bench::allocations::{self, Counting};
+use bench::allocations;
 use bench::memory::{Limit, measure_mpps};
 use bench::workers::{circle, router, step_for};
 use bench::{Options, Report, Table, median, rounds};
 use graph::{Worker, WorkerHandle};
 use serde_json::json;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Frames a worker.
 const FRAMES: u32 = 4096;
@@ -93,8 +90,8 @@ fn allocations_per_pkt(make: fn() -> Made) -> f64 {
     allocated as f64 / pkts as f64
 }
 
-fn main() {
-    let options = Options::from_command_line();
+pub(crate) fn main() {
+    let options = bench::parse::<Options>();
     let window = options.window();
     let l2: fn() -> Made = || circle(FRAMES);
     let ip: fn() -> Made = || router(FRAMES, FLOWS);

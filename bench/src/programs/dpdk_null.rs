@@ -1,5 +1,5 @@
 //! Measures our in-memory forward against DPDK's testpmd between two net_null devices, in turns on the same
-//! core: `cargo run --release -p tidegate-bench --bin dpdk_null`.
+//! core: `cargo run --release -p tidegate-bench -- dpdk_null`.
 //!
 //! testpmd gets huge pages: where none are free, this program reserves 128 of 2 MiB and gives them back.
 
@@ -60,8 +60,8 @@ fn testpmd_mpps(cpus: [usize; 2], copy: bool) -> Result<f64, TestpmdError> {
     Ok(median(&testpmd.rates_pps(1)?) / 1e6)
 }
 
-fn main() -> ExitCode {
-    let options = Options::from_command_line();
+pub(crate) fn main() -> ExitCode {
+    let options = bench::parse::<Options>();
     let pages = HugePagesReserved::reserve();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let forward_cpu = cpus - 1;

@@ -1,5 +1,5 @@
 //! Measures what waiting for packets costs and adds, by strategy and load:
-//! `cargo run --release -p tidegate-bench --bin idle_policy`.
+//! `cargo run --release -p tidegate-bench -- idle_policy`.
 //!
 //! A source on one core sends stamped packets at independent times (Poisson) over a ring with an eventfd
 //! doorbell; a worker on another core takes them. CPU is the worker thread's time on a core (schedstat),
@@ -263,8 +263,8 @@ fn raw_wake_us(rate: f64, window: Duration) -> f64 {
     median(&sleeper.join().expect("the sleeper ends"))
 }
 
-fn main() {
-    let arguments = Arguments::parse();
+pub(crate) fn main() {
+    let arguments = bench::parse::<Arguments>();
     let options = &arguments.options;
     let budget = Duration::from_micros(arguments.budget_us);
     if let Some(cpu) = cores().0 {

@@ -75,8 +75,8 @@ fn paper_table<F: SignatureFunction>(
     (table.conflicts(), extra)
 }
 
-fn main() {
-    let arguments = Arguments::parse();
+pub(crate) fn main() {
+    let arguments = bench::parse::<Arguments>();
     let count = arguments.sessions;
     // 5 bytes a session, as the paper's 7.5 MB for 1.5 M.
     let buckets = (count * 5).div_ceil(64) as u64;

@@ -1,5 +1,5 @@
 //! Does one hot function `count` times, so that valgrind can count its instructions:
-//! `icount SUBJECT COUNT`. `bench/tests/icount.rs` compares with the ceilings of `bench/icount.toml`.
+//! `tidegate-bench icount SUBJECT COUNT`. `bench/tests/icount.rs` compares with the ceilings of `bench/icount.toml`.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -74,13 +74,13 @@ fn subject(name: &str, count: u64) -> Result<()> {
     Ok(())
 }
 
-fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
+pub(crate) fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(2);
     let (Some(name), Some(Ok(count))) = (
         arguments.next(),
         arguments.next().map(|count| count.parse::<u64>()),
     ) else {
-        eprintln!("usage: icount SUBJECT COUNT");
+        eprintln!("usage: tidegate-bench icount SUBJECT COUNT");
         return ExitCode::from(2);
     };
     match subject(&name, count) {

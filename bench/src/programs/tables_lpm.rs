@@ -69,8 +69,8 @@ fn time(operations: usize, mut run: impl FnMut()) -> f64 {
     (thread_time() - begin).as_nanos() as f64 / operations as f64
 }
 
-fn main() {
-    let arguments = Arguments::parse();
+pub(crate) fn main() {
+    let arguments = bench::parse::<Arguments>();
     let mut random = Random::new(11);
     let mut report = Report::new("tables_lpm");
 

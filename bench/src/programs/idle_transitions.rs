@@ -1,4 +1,4 @@
-//! Looks for a lost wake-up: `cargo run --release -p tidegate-bench --bin idle_transitions`.
+//! Looks for a lost wake-up: `cargo run --release -p tidegate-bench -- idle_transitions`.
 //!
 //! One packet is in flight at a time: the source sends the next one when the worker has taken the last,
 //! after a random delay of up to a few microseconds, so that it meets the worker anywhere between its last
@@ -31,8 +31,8 @@ struct Arguments {
     delay_ns: u64,
 }
 
-fn main() {
-    let arguments = Arguments::parse();
+pub(crate) fn main() {
+    let arguments = bench::parse::<Arguments>();
     let cpus = io::cpu::allowed().unwrap_or_default();
     let (mut source, target) = pair(Mode::Interrupt, IdleConfig::default());
     let Target {

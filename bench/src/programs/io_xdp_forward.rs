@@ -1,5 +1,5 @@
 //! Measures AF_XDP forwarding between two veth ports beside DPDK's testpmd over net_af_xdp:
-//! `cargo run --release -p tidegate-bench --bin io_xdp_forward` (root; Debian package `dpdk-dev`).
+//! `cargo run --release -p tidegate-bench -- io_xdp_forward` (root; Debian package `dpdk-dev`).
 //!
 //! One line of three namespaces for both: a generator that lets the kernel redirect copies of one
 //! 64-byte frame into the first veth pair (`BPF_PROG_TEST_RUN` with live frames, CPU 0), the forwarder
@@ -309,8 +309,8 @@ fn measure_all(rig: &Rig, count: usize, mode: &RefCell<String>) -> Result<Vec<Ve
     failure.into_inner().map_or(Ok(samples), Err)
 }
 
-fn main() -> Result<(), Failure> {
-    let options = Options::from_command_line();
+pub(crate) fn main() -> Result<(), Failure> {
+    let options = bench::parse::<Options>();
     let rig = Rig::new(&options)?;
     let mode = RefCell::new(String::new());
     let samples = measure_all(&rig, options.rounds, &mode)?;

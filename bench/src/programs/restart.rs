@@ -1,5 +1,5 @@
 //! Kills a forwarding node without warning and starts it again: how long until packets pass, and what the
-//! dead one left: `cargo run --release -p tidegate-bench --bin restart` (as root).
+//! dead one left: `cargo run --release -p tidegate-bench -- restart` (as root).
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,8 +35,8 @@ fn shared_files() -> usize {
         .count()
 }
 
-fn main() -> Result<()> {
-    let options = Options::from_command_line();
+pub(crate) fn main() -> Result<()> {
+    let options = bench::parse::<Options>();
     let node_options = NodeOptions {
         program: tidegate_program()?,
         driver: NodeDriver::AfXdp,

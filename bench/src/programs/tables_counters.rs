@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use bench::sessions::Random;
 use bench::{Options, Report, Table, median};
-use clap::Parser;
 use io::cpu::{allowed, pin, thread_time};
 use serde_json::json;
 use tables::counter_table::CounterTable;
@@ -364,8 +363,8 @@ fn private_work_ns() -> f64 {
     (thread_time() - begin).as_nanos() as f64 / 100_000.0
 }
 
-fn main() {
-    let options = Options::parse();
+pub(crate) fn main() {
+    let options = bench::parse::<Options>();
     let mut report = Report::new("tables_counters");
     let mut random = Random::new(3);
     let spread: Vec<u16> = (0..PORTS).map(|_| random.next_u64() as u16).collect();

@@ -1,6 +1,6 @@
 //! Feeds the node captures of real and broken traffic, the same with bits flipped and bytes cut off, and
 //! random bytes: nothing may panic, and every frame must end in a counter:
-//! `cargo run --release -p tidegate-bench --bin bad_input`.
+//! `cargo run --release -p tidegate-bench -- bad_input`.
 //!
 //! What is accounted for: the frames that the host sent are those that the node received; in every stage
 //! of the packet graph, what entered left by an edge, was dropped with a reason, or was consumed (a stage
@@ -186,8 +186,8 @@ fn lost_in(stage: &NodeCounters, sent: u64) -> u64 {
     }
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+pub(crate) fn main() -> Result<()> {
+    let arguments = bench::parse::<Arguments>();
     let captured = captured(&arguments.captures)?;
     let mut report = Report::new("bad_input");
     let columns = ["node", "frames", "not explained", "missing from pools"];

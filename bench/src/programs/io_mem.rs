@@ -1,4 +1,4 @@
-//! Measures the in-memory L2 forward of one core: `cargo run --release -p tidegate-bench --bin io_mem`.
+//! Measures the in-memory L2 forward of one core: `cargo run --release -p tidegate-bench -- io_mem`.
 //!
 //! Every row is one forward a frame: receive a burst, work, send. Rounds of all rows are interleaved, so
 //! that what disturbs the machine disturbs all; a row's figure is the median of its rounds. The `limit`
@@ -24,8 +24,8 @@ struct Arguments {
     burst: u16,
 }
 
-fn main() {
-    let arguments = Arguments::parse();
+pub(crate) fn main() {
+    let arguments = bench::parse::<Arguments>();
     let (frames, burst) = (arguments.frames, usize::from(arguments.burst));
     let window = arguments.options.window();
     let mem = mem_forward(frames);

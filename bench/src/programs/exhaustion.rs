@@ -1,5 +1,5 @@
 //! Shows what a node does when it has no memory left for packets, and that no frame is ever lost to the
-//! books: `cargo run --release -p tidegate-bench --bin exhaustion`.
+//! books: `cargo run --release -p tidegate-bench -- exhaustion`.
 //!
 //! A worker of the product, on a thread of its own, bridges between two hosts over links in memory. Every
 //! so often the right host stops receiving: all of the node's frames gather in the link, and what arrives
@@ -122,8 +122,8 @@ impl Traffic {
     }
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+pub(crate) fn main() -> Result<()> {
+    let arguments = bench::parse::<Arguments>();
     let MemNode {
         worker,
         handle,

@@ -280,7 +280,7 @@ fn reader(path: &Path) -> Result<()> {
 
 fn spawn(role: &str, path: &Path, seed: u64) -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?)
-        .args(["--role", role, "--seed", &seed.to_string(), "--segment"])
+        .args(["tables_kill", "--role", role, "--seed", &seed.to_string(), "--segment"])
         .arg(path)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -350,8 +350,8 @@ fn parent(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+pub(crate) fn main() -> ExitCode {
+    let arguments = bench::parse::<Arguments>();
     let path = arguments.segment.clone().unwrap_or_default();
     let done = match arguments.role {
         Some(Role::Writer) => writer(&path, arguments.seed).map(|()| ExitCode::SUCCESS),

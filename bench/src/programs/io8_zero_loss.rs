@@ -1,6 +1,6 @@
 //! The experiment of IO-8: the highest rate without loss for each frame size, for our node over AF_XDP and
 //! over AF_PACKET, the kernel's IPv4 forwarding and a forwarder on libpcap:
-//! `cargo run --release -p tidegate-bench --bin io8_zero_loss` (as root).
+//! `cargo run --release -p tidegate-bench -- io8_zero_loss` (as root).
 //!
 //! All stand in the same place between the same two ports of the same tester, with all receive work on
 //! their own core. At 64 B also with the receive work on the tester's core, as veth pairs do by default.
@@ -223,8 +223,8 @@ impl Found {
     }
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+pub(crate) fn main() -> Result<()> {
+    let arguments = bench::parse::<Arguments>();
     let mut report = Report::new("io8_zero_loss");
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     anyhow::ensure!(cpus >= 2, "the tester and the device need a core each");

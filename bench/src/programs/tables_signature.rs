@@ -308,8 +308,8 @@ fn attack(arguments: &Arguments, report: &mut Report) {
     report.figure("chosen_overflow", chosen.0.occupancy().conflicts as f64);
 }
 
-fn main() {
-    let arguments = Arguments::parse();
+pub(crate) fn main() {
+    let arguments = bench::parse::<Arguments>();
     let mut report = Report::new("tables_signature");
     for &count in &arguments.sessions {
         let suffix = match count {
