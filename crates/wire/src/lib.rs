@@ -6,6 +6,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "alloc")]
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
@@ -29,6 +31,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod layout;
 pub mod mac;
+pub mod ndn;
 pub mod ndp;
 pub mod numbers;
 pub mod parse;
