@@ -12,7 +12,7 @@ use crate::signature::Keyed;
 use crate::slots::SlotLine;
 use crate::slots::{
     Claim, InsertError, Leaks, Settled, SlotKey, SlotMap, SlotMemory, SlotRef, SlotRepairs,
-    SlotWorker,
+    SlotWorker, VALUE_WORDS_MAX,
 };
 use crate::sync::atomic::{AtomicU64, Ordering};
 use core::ops::Range;
@@ -137,12 +137,12 @@ impl<K: SlotKey> FlowMap<K> {
         for (keys, flows) in keys.chunks(STAGE).zip(flows.chunks_mut(STAGE)) {
             let mut found = [None; STAGE];
             self.slots.find_batch(keys, &mut found);
-            for original in found[..keys.len()]
+            for peer in found[..keys.len()]
                 .iter()
                 .flatten()
-                .filter_map(|&record| self.peer_of_reply(record))
+                .filter_map(|&record| self.peer(record))
             {
-                self.slots.prefetch(original);
+                self.slots.prefetch(peer);
             }
             for (flow, found) in flows.iter_mut().zip(&found) {
                 *flow = found.and_then(|record| self.resolve(record));
@@ -169,6 +169,19 @@ impl<K: SlotKey> FlowMap<K> {
         self.slots.key(unpack(peer.load(Ordering::Relaxed))?)
     }
 
+    /// The caller's words of both records of a connection, the original's and the reply's (as many again),
+    /// for changes in place, unless it is gone or has no reply key. Good until the caller's worker reports a
+    /// quiescent state.
+    #[inline]
+    pub fn pair(&self, connection: SlotRef) -> Option<(&[AtomicU64], &[AtomicU64])> {
+        let (link, original) = self.slots.values(connection)?.split_first()?;
+        let reply = self
+            .slots
+            .values(unpack(link.load(Ordering::Relaxed))?)?
+            .get(1..)?;
+        Some((original, reply))
+    }
+
     /// Inserts a connection with `value` (zeros where it ends). Of several that insert one original key,
     /// one wins; of several with one reply key, one wins.
     ///
@@ -180,6 +193,21 @@ impl<K: SlotKey> FlowMap<K> {
         original: &K,
         reply: Option<&K>,
         value: &[u64],
+    ) -> Result<SlotRef, FlowError> {
+        self.insert_pair(worker, original, reply, value, &[])
+    }
+
+    /// Inserts as [`insert`](Self::insert), with `reply_value` in the caller's words of the reply's record.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn insert_pair(
+        &self,
+        worker: &mut SlotWorker,
+        original: &K,
+        reply: Option<&K>,
+        value: &[u64],
+        reply_value: &[u64],
     ) -> Result<SlotRef, FlowError> {
         let reply = reply.filter(|&reply| reply != original);
         loop {
@@ -194,14 +222,15 @@ impl<K: SlotKey> FlowMap<K> {
                 },
                 Err(InsertError::Full) => return Err(FlowError::Full),
             };
-            let peer = match reply.map(|reply| self.insert_reply(worker, reply, &claim)) {
-                None => None,
-                Some(Ok(peer)) => Some(peer),
-                Some(Err(error)) => {
-                    self.slots.abandon(claim);
-                    return Err(error);
-                }
-            };
+            let peer =
+                match reply.map(|reply| self.insert_reply(worker, reply, &claim, reply_value)) {
+                    None => None,
+                    Some(Ok(peer)) => Some(peer),
+                    Some(Err(error)) => {
+                        self.slots.abandon(claim);
+                        return Err(error);
+                    }
+                };
             let words = core::iter::once(peer.map_or(0, SlotRef::to_word));
             self.slots
                 .write_claimed(&claim, words.chain(value.iter().copied()));
@@ -285,10 +314,15 @@ impl<K: SlotKey> FlowMap<K> {
         worker: &mut SlotWorker,
         reply: &K,
         claim: &Claim,
+        value: &[u64],
     ) -> Result<SlotRef, FlowError> {
-        let link = claim.reference().to_word() | IS_REPLY;
+        let mut words = [0; VALUE_WORDS_MAX];
+        words[0] = claim.reference().to_word() | IS_REPLY;
+        for (to, from) in words[1..].iter_mut().zip(value) {
+            *to = *from;
+        }
         loop {
-            match self.slots.insert(worker, reply, &[link]) {
+            match self.slots.insert(worker, reply, &words) {
                 Ok(peer) => return Ok(peer),
                 Err(InsertError::Full) => return Err(FlowError::Full),
                 Err(InsertError::Exists(found)) => {
@@ -318,9 +352,9 @@ impl<K: SlotKey> FlowMap<K> {
         })
     }
 
-    fn peer_of_reply(&self, record: SlotRef) -> Option<SlotRef> {
-        let word = self.slots.values(record)?[0].load(Ordering::Relaxed);
-        (word & IS_REPLY != 0).then(|| unpack(word))?
+    /// The record of the other direction: whoever finds one mostly needs both.
+    fn peer(&self, record: SlotRef) -> Option<SlotRef> {
+        unpack(self.slots.values(record)?.first()?.load(Ordering::Relaxed))
     }
 
     /// Removes a reply record whose connection is gone for good; false if it is not one.

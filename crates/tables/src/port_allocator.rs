@@ -4,6 +4,7 @@
 
 use crate::memory::{Memory, Plain};
 use crate::sync::atomic::{AtomicU64, Ordering};
+use core::ops::RangeInclusive;
 
 /// Ports in a block: one word of bits.
 const BLOCK_PORTS: u32 = 64;
@@ -99,7 +100,9 @@ impl PortAllocator {
         let blocks = || (0..BLOCKS).map(move |at| (start + at) % BLOCKS);
         blocks()
             .find_map(|block| self.allocate_at(worker, address, block))
-            .or_else(|| blocks().find_map(|block| self.take_bit(address, block)))
+            .or_else(|| {
+                blocks().find_map(|block| self.take_bit(address, block, self.allowed(block)))
+            })
     }
 
     /// Takes exactly this port (port preservation), if it is free; true if it was.
@@ -111,6 +114,46 @@ impl PortAllocator {
         let in_range = (self.first_port..=self.last_port).contains(&lease.port);
         // AcqRel: pairs with the release half of `release`: the last user is done with the port.
         in_range && ports.used[block].fetch_or(1 << bit, Ordering::AcqRel) & 1 << bit == 0
+    }
+
+    /// Takes a free port of one address in `range`, searching from `start` on and around; with `parity`, one
+    /// that is even (0) or odd (1) like it (RFC 4787 REQ-4). A pass over at most 1,024 words. Leases of blocks
+    /// do not count here.
+    pub fn allocate_in_range(
+        &self,
+        address: u32,
+        range: RangeInclusive<u16>,
+        start: u16,
+        parity: Option<u16>,
+    ) -> Option<PortLease> {
+        self.addresses.get(address as usize)?;
+        let (first, last) = (
+            (*range.start()).max(self.first_port),
+            (*range.end()).min(self.last_port),
+        );
+        if first > last {
+            return None;
+        }
+        let start = start.clamp(first, last);
+        let mask = match parity {
+            None => u64::MAX,
+            Some(odd) => 0x5555_5555_5555_5555 << (odd & 1),
+        };
+        let upper = self.scan_range(address, start, last, mask);
+        upper.or_else(|| {
+            (start > first)
+                .then(|| self.scan_range(address, first, start - 1, mask))
+                .flatten()
+        })
+    }
+
+    /// Takes the first free port of `first..=last` whose bit in its block is in `mask`.
+    fn scan_range(&self, address: u32, first: u16, last: u16, mask: u64) -> Option<PortLease> {
+        let (first_block, last_block) = (split(first).0, split(last).0);
+        (first_block..=last_block).find_map(|block| {
+            let allowed = bits_within(block, first, last) & mask;
+            self.take_bit(address as usize, block, allowed)
+        })
     }
 
     /// Gives a port back; false (and nothing changes) if it was not in use. Any worker may.
@@ -157,7 +200,7 @@ impl PortAllocator {
         if !ours {
             return None;
         }
-        let lease = self.take_bit(address, block)?;
+        let lease = self.take_bit(address, block, self.allowed(block))?;
         worker.block = block as u32;
         worker.address = address as u32;
         Some(lease)
@@ -170,7 +213,7 @@ impl PortAllocator {
 
     fn borrow_port(&self, worker: &mut PortWorker) -> Option<PortLease> {
         self.places(worker)
-            .find_map(|(address, block)| self.take_bit(address, block))
+            .find_map(|(address, block)| self.take_bit(address, block, self.allowed(block)))
     }
 
     /// All blocks of all addresses, from the worker's last on.
@@ -183,8 +226,7 @@ impl PortAllocator {
         })
     }
 
-    fn take_bit(&self, address: usize, block: usize) -> Option<PortLease> {
-        let allowed = self.allowed(block);
+    fn take_bit(&self, address: usize, block: usize, allowed: u64) -> Option<PortLease> {
         let used = &self.addresses[address].used[block];
         let mut seen = used.load(Ordering::Relaxed);
         loop {
@@ -205,17 +247,22 @@ impl PortAllocator {
         }
     }
 
-    /// Bits of a block that lie in the range of ports.
+    /// Bits of a block that lie in the allocator's range of ports.
     fn allowed(&self, block: usize) -> u64 {
-        let start = block as u32 * BLOCK_PORTS;
-        let (first, last) = (u32::from(self.first_port), u32::from(self.last_port));
-        if first > last || start > last || start + BLOCK_PORTS <= first {
-            return 0;
-        }
-        let above = u64::MAX << first.saturating_sub(start);
-        let below = u64::MAX >> (start + BLOCK_PORTS - 1).saturating_sub(last);
-        above & below
+        bits_within(block, self.first_port, self.last_port)
     }
+}
+
+/// Bits of a block whose ports lie in `first..=last`.
+fn bits_within(block: usize, first: u16, last: u16) -> u64 {
+    let start = block as u32 * BLOCK_PORTS;
+    let (first, last) = (u32::from(first), u32::from(last));
+    if first > last || start > last || start + BLOCK_PORTS <= first {
+        return 0;
+    }
+    let above = u64::MAX << first.saturating_sub(start);
+    let below = u64::MAX >> (start + BLOCK_PORTS - 1).saturating_sub(last);
+    above & below
 }
 
 fn split(port: u16) -> (usize, u32) {
@@ -254,6 +301,26 @@ mod tests {
         assert_eq!(pool.allocate_from(&mut worker, 1), Some(one));
         assert_eq!(pool.allocate_from(&mut worker, 2), None);
         assert_eq!(PortAllocator::new(0, 1, 9).allocate(&mut worker), None);
+    }
+
+    #[test]
+    fn ranges_and_parity_are_kept_until_nothing_is_left() {
+        let pool = PortAllocator::new(1, 1, u16::MAX);
+        let mut ports = HashSet::new();
+        while let Some(lease) = pool.allocate_in_range(0, 100..=899, 500, Some(1)) {
+            assert!(lease.port % 2 == 1 && (100..=899).contains(&lease.port));
+            assert!(ports.insert(lease.port), "port given twice");
+        }
+        assert_eq!(ports.len(), 400);
+        let first = pool.allocate_in_range(0, 100..=899, 500, None);
+        assert_eq!(first.map(|lease| lease.port), Some(500));
+        while pool.allocate_in_range(0, 100..=899, 0, None).is_some() {}
+        assert_eq!(pool.in_use(), 800);
+        assert_eq!(pool.allocate_in_range(1, 100..=899, 500, None), None);
+        let all = pool.allocate_in_range(0, 0..=u16::MAX, u16::MAX, None);
+        assert_eq!(all.map(|lease| lease.port), Some(u16::MAX));
+        let around = pool.allocate_in_range(0, 0..=u16::MAX, u16::MAX, None);
+        assert_eq!(around.map(|lease| lease.port), Some(1));
     }
 
     #[test]

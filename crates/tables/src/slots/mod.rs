@@ -18,6 +18,6 @@ mod map;
 mod word;
 mod worker;
 
-pub(crate) use map::{Claim, Settled};
+pub(crate) use map::{Claim, Settled, VALUE_WORDS_MAX};
 pub use map::{InsertError, Leaks, SlotKey, SlotLine, SlotMap, SlotMemory, SlotRef, SlotRepairs};
 pub use worker::SlotWorker;
