@@ -194,6 +194,17 @@ pub enum CtDirection {
     Reply = 1,
 }
 
+impl CtDirection {
+    /// Returns the other direction.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        match self {
+            Self::Original => Self::Reply,
+            Self::Reply => Self::Original,
+        }
+    }
+}
+
 /// A connection-tracking helper (an ALG) by number; which protocol it is, the tracker's table says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HelperId(pub u16);

@@ -130,6 +130,11 @@ bitflags::bitflags! {
         const OFFLOAD = 1 << 8;
         /// Processing of the packet is traced (`meta nftrace set 1`).
         const TRACE = 1 << 9;
+        /// A rule looked at more than the connection, its state and direction, the interfaces and the fields
+        /// that all packets of a flow share, or counted, limited, logged or changed something: the next packet
+        /// of the flow must be judged anew. Without it, the verdict may be replayed for the flow until the
+        /// ruleset changes.
+        const PER_PACKET = 1 << 10;
     }
 }
 
