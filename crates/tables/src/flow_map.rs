@@ -4,6 +4,12 @@
 //! A connection is a record in the slot of its original key; the reply key has a record that points at it by
 //! slot and generation. The reply's record goes in first and counts only while the original's is live, so that
 //! a connection appears, and disappears, in both directions at once.
+//!
+//! # Refresh and expiry
+//! The first of the caller's words is the connection's deadline. A packet moves it by [`FlowMap::touch`],
+//! expiry replaces the very value that it judged by [`EXPIRED`], both by compare-and-swap on that one word: of
+//! a refresh and an expiry that race, one wins and both know which. From then on no lookup finds the
+//! connection, and whoever meets what is left of it (an insert, another sweep, recovery) takes it away.
 
 use crate::memory::Pages;
 use crate::quiescent::Domain;
@@ -19,6 +25,13 @@ use core::ops::Range;
 
 /// First value word: the other direction's record, and this bit in a reply's.
 const IS_REPLY: u64 = 1 << 31;
+/// Which value word the deadline is.
+const DEADLINE: usize = 1;
+
+/// The deadline of a connection that expired: not to be used as one.
+pub const EXPIRED: u64 = u64::MAX;
+/// The deadline of a connection that does not expire by time.
+pub const NEVER: u64 = u64::MAX - 1;
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,10 +77,14 @@ pub enum FlowError {
 /// let mut worker = flows.join().unwrap();
 /// let out = Session4 { source: 10, destination: 20, source_port: 1, destination_port: 80, protocol: 6 };
 /// let back = Session4 { source: 20, destination: 99, source_port: 80, destination_port: 4000, protocol: 6 };
-/// let connection = flows.insert(&mut worker, &out, Some(&back), &[7])?;
+/// let deadline = 30;
+/// let connection = flows.insert(&mut worker, &out, Some(&back), &[deadline, 7])?;
 /// let found = flows.find(&back).unwrap();
 /// assert_eq!((found.connection, found.direction), (connection, Direction::Reply));
-/// assert!(flows.remove(&mut worker, connection));
+/// assert!(flows.touch(connection, 60));
+/// assert_eq!(flows.expire_until(&mut worker, 0..flows.slots(), 59), 0);
+/// assert_eq!(flows.expire_until(&mut worker, 0..flows.slots(), 60), 2);
+/// assert!(!flows.touch(connection, 90));
 /// assert_eq!(flows.find(&out), None);
 /// # Ok::<(), tables::flow_map::FlowError>(())
 /// ```
@@ -94,7 +111,8 @@ impl<K: SlotKey> FlowMap<K> {
     }
 
     /// Takes over a map that no process uses any more: every connection whose `insert` returned is kept,
-    /// in both directions; a reply record whose connection is not there is removed and counted as dead.
+    /// in both directions, unless it had expired; a reply record whose connection is not there is removed, and
+    /// both count as dead.
     pub fn recover(memory: SlotMemory<K>, hash: Keyed, domain: Domain) -> (Self, SlotRepairs) {
         let (slots, mut repairs) = SlotMap::recover(memory, hash, domain);
         let map = Self { slots };
@@ -151,8 +169,9 @@ impl<K: SlotKey> FlowMap<K> {
     }
 
     /// The caller's words of a connection (five for [`Session4`](crate::signature::Session4), ten for
-    /// [`Session6`](crate::signature::Session6)), for changes in place, unless it is gone. Good until the
-    /// caller's worker reports a quiescent state.
+    /// [`Session6`](crate::signature::Session6)), for changes in place, unless it is gone. The first one is the
+    /// deadline, which only [`touch`](Self::touch) may change. Good until the caller's worker reports a
+    /// quiescent state.
     #[inline]
     pub fn values(&self, connection: SlotRef) -> Option<&[AtomicU64]> {
         self.slots.values(connection)?.get(1..)
@@ -182,8 +201,30 @@ impl<K: SlotKey> FlowMap<K> {
         Some((original, reply))
     }
 
-    /// Inserts a connection with `value` (zeros where it ends). Of several that insert one original key,
-    /// one wins; of several with one reply key, one wins.
+    /// Moves the deadline of a connection that a packet of this burst found; false if it is gone or has
+    /// expired: the packet belongs to none. Of a refresh and an expiry that race, one wins. A deadline that
+    /// is there already is not written, so that a coarse clock keeps the line unshared.
+    #[inline]
+    pub fn touch(&self, connection: SlotRef, deadline: u64) -> bool {
+        let values = self.slots.values(connection);
+        let Some(word) = values.and_then(|values| values.get(DEADLINE)) else {
+            return false;
+        };
+        let deadline = deadline.min(NEVER);
+        // Relaxed: the word is the whole state; who reads other words of the record checks the slot's word.
+        let mut seen = word.load(Ordering::Relaxed);
+        while seen != EXPIRED && seen != deadline {
+            match word.compare_exchange_weak(seen, deadline, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        seen != EXPIRED
+    }
+
+    /// Inserts a connection with `value` (zeros where it ends), whose first word is the deadline. Of several
+    /// that insert one original key, one wins; of several with one reply key, one wins. A connection that
+    /// expired is in nobody's way.
     ///
     /// # Errors
     /// If one of the keys belongs to a connection, or there is no room.
@@ -216,7 +257,7 @@ impl<K: SlotKey> FlowMap<K> {
                 Err(InsertError::Exists(found)) => match self.resolve(found) {
                     Some(flow) => return Err(FlowError::Exists(flow)),
                     None => {
-                        self.drop_orphan(worker, found);
+                        self.clear_away(worker, found);
                         continue;
                     }
                 },
@@ -231,9 +272,10 @@ impl<K: SlotKey> FlowMap<K> {
                         return Err(error);
                     }
                 };
-            let words = core::iter::once(peer.map_or(0, SlotRef::to_word));
-            self.slots
-                .write_claimed(&claim, words.chain(value.iter().copied()));
+            let words = core::iter::once(peer.map_or(0, SlotRef::to_word))
+                .chain(value.first().map(|&deadline| deadline.min(NEVER)))
+                .chain(value.iter().skip(1).copied());
+            self.slots.write_claimed(&claim, words);
             let settled = self.slots.settle(worker, claim);
             if let Settled::Won(ours) = settled {
                 return Ok(ours);
@@ -266,9 +308,20 @@ impl<K: SlotKey> FlowMap<K> {
         true
     }
 
+    /// Goes over a share of the slots and removes the connections whose deadline is at or before `now`;
+    /// returns how many records went. See [`expire`](Self::expire).
+    pub fn expire_until(&self, worker: &mut SlotWorker, slots: Range<usize>, now: u64) -> usize {
+        self.expire(worker, slots, |_, values| {
+            values
+                .first()
+                .is_some_and(|deadline| deadline.load(Ordering::Relaxed) <= now)
+        })
+    }
+
     /// Goes over a share of the slots and removes the connections that `expired` says (by the caller's
-    /// words), and reply records that a killed process left; returns how many records went. A packet that
-    /// refreshes a connection after `expired` looked is too late, and makes a new one.
+    /// words), and what a killed process left; returns how many records went. A connection that a packet
+    /// refreshes by [`touch`](Self::touch) while `expired` looks at it stays; one whose expiry was decided
+    /// first is not refreshed any more.
     pub fn expire(
         &self,
         worker: &mut SlotWorker,
@@ -282,12 +335,31 @@ impl<K: SlotKey> FlowMap<K> {
             };
             let peer = values[0].load(Ordering::Relaxed);
             if peer & IS_REPLY != 0 {
-                removed += usize::from(self.drop_orphan(worker, found));
-            } else if expired(found, &values[1..]) && self.remove(worker, found) {
+                removed += usize::from(self.clear_away(worker, found));
+                continue;
+            }
+            // Before the caller's look: a refresh after this load makes the swap below fail.
+            let seen = values
+                .get(DEADLINE)
+                .map(|word| word.load(Ordering::Relaxed));
+            let decided = seen == Some(EXPIRED)
+                || expired(found, &values[DEADLINE..]) && Self::decide(values, seen);
+            if decided && self.remove(worker, found) {
                 removed += 1 + usize::from(peer != 0);
             }
         }
         removed
+    }
+
+    /// Marks a connection expired unless its deadline moved since it was `seen`.
+    fn decide(values: &[AtomicU64], seen: Option<u64>) -> bool {
+        let Some((word, seen)) = values.get(DEADLINE).zip(seen) else {
+            // Keys of one word have no room for a deadline.
+            return true;
+        };
+        // Relaxed: as in `touch`.
+        word.compare_exchange(seen, EXPIRED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Frees the slots that `worker` removed and whose grace period has passed: once a loop, after
@@ -326,7 +398,7 @@ impl<K: SlotKey> FlowMap<K> {
                 Ok(peer) => return Ok(peer),
                 Err(InsertError::Full) => return Err(FlowError::Full),
                 Err(InsertError::Exists(found)) => {
-                    if !self.drop_orphan(worker, found) {
+                    if !self.clear_away(worker, found) {
                         return Err(FlowError::ReplyTaken);
                     }
                 }
@@ -336,20 +408,27 @@ impl<K: SlotKey> FlowMap<K> {
 
     fn resolve(&self, record: SlotRef) -> Option<Flow> {
         let word = self.slots.values(record)?[0].load(Ordering::Relaxed);
-        // The word is this record's if the record is still there.
-        self.slots.values(record)?;
-        if word & IS_REPLY == 0 {
-            return Some(Flow {
-                connection: record,
-                direction: Direction::Original,
-            });
-        }
-        let connection = unpack(word)?;
-        self.slots.values(connection)?;
-        Some(Flow {
+        let (connection, direction) = if word & IS_REPLY == 0 {
+            (record, Direction::Original)
+        } else {
+            // The word is this record's if the record is still there.
+            let original = self.slots.is_still(record).then(|| unpack(word))??;
+            (original, Direction::Reply)
+        };
+        self.is_valid(connection).then_some(Flow {
             connection,
-            direction: Direction::Reply,
+            direction,
         })
+    }
+
+    /// True while a connection is there and has not expired.
+    fn is_valid(&self, connection: SlotRef) -> bool {
+        let Some(values) = self.slots.values(connection) else {
+            return false;
+        };
+        let deadline = values.get(DEADLINE);
+        let expired = deadline.is_some_and(|word| word.load(Ordering::Relaxed) == EXPIRED);
+        !expired && self.slots.is_still(connection)
     }
 
     /// The record of the other direction: whoever finds one mostly needs both.
@@ -357,19 +436,36 @@ impl<K: SlotKey> FlowMap<K> {
         unpack(self.slots.values(record)?.first()?.load(Ordering::Relaxed))
     }
 
-    /// Removes a reply record whose connection is gone for good; false if it is not one.
-    fn drop_orphan(&self, worker: &mut SlotWorker, record: SlotRef) -> bool {
+    /// Removes a record that belongs to no connection any more: one that expired, or a reply record whose
+    /// connection is gone for good or expired. False if it is not such a one.
+    fn clear_away(&self, worker: &mut SlotWorker, record: SlotRef) -> bool {
         let Some(values) = self.slots.values(record) else {
             // Gone meanwhile: as good as removed.
             return true;
         };
         let word = values[0].load(Ordering::Relaxed);
-        let is_orphan = word & IS_REPLY != 0
-            && unpack(word).is_none_or(|original| self.slots.is_gone(original));
+        if word & IS_REPLY == 0 {
+            return self.has_expired(record) && {
+                self.remove(worker, record);
+                true
+            };
+        }
+        let is_orphan = unpack(word)
+            .is_none_or(|original| self.slots.is_gone(original) || self.has_expired(original));
         is_orphan && {
             self.slots.remove_ref(worker, record);
             true
         }
+    }
+
+    /// True if a connection expired and is still to be removed.
+    fn has_expired(&self, connection: SlotRef) -> bool {
+        let deadline = self
+            .slots
+            .values(connection)
+            .and_then(|values| values.get(DEADLINE));
+        deadline.is_some_and(|word| word.load(Ordering::Relaxed) == EXPIRED)
+            && self.slots.is_still(connection)
     }
 }
 
@@ -415,7 +511,7 @@ impl<K: SlotKey> FlowReader<K> {
             return None;
         }
         let key = self.0.slots.key(found)?;
-        self.copy(found, value).then_some(key)
+        (self.copy(found, value) && self.0.is_valid(found)).then_some(key)
     }
 
     fn copy(&self, connection: SlotRef, value: &mut [u64]) -> bool {

@@ -8,7 +8,11 @@ use core::ops::RangeInclusive;
 
 /// Ports in a block: one word of bits.
 const BLOCK_PORTS: u32 = 64;
+#[cfg(not(loom))]
 const BLOCKS: usize = 1 << 10;
+/// Ports 0 to 127 keep loom's search small.
+#[cfg(loom)]
+const BLOCKS: usize = 2;
 
 /// The ports of one address: 64 bits a block and a word for its lessee.
 #[derive(Debug)]
@@ -42,6 +46,9 @@ pub struct PortAllocator {
     addresses: Memory<AddressPorts>,
     first_port: u16,
     last_port: u16,
+    /// Takes bits by a load and a store: the model of what goes wrong then.
+    #[cfg(loom)]
+    without_swaps: bool,
 }
 
 /// A worker's leased blocks; one a worker, kept by it.
@@ -78,7 +85,17 @@ impl PortAllocator {
             addresses: memory,
             first_port,
             last_port,
+            #[cfg(loom)]
+            without_swaps: false,
         }
+    }
+
+    /// The variant that takes a bit by a load and a store, which the model shows to fail.
+    #[cfg(loom)]
+    #[must_use]
+    pub fn without_swaps(mut self) -> Self {
+        self.without_swaps = true;
+        self
     }
 
     /// Takes a free port, from the worker's blocks while they have one, else from a block that nobody
@@ -111,9 +128,10 @@ impl PortAllocator {
         let Some(ports) = self.addresses.get(lease.address as usize) else {
             return false;
         };
+        #[cfg(loom)]
+        assert!(block < BLOCKS, "models use ports below 128");
         let in_range = (self.first_port..=self.last_port).contains(&lease.port);
-        // AcqRel: pairs with the release half of `release`: the last user is done with the port.
-        in_range && ports.used[block].fetch_or(1 << bit, Ordering::AcqRel) & 1 << bit == 0
+        in_range && self.set_bit(&ports.used[block], bit) & 1 << bit == 0
     }
 
     /// Takes a free port of one address in `range`, searching from `start` on and around; with `parity`, one
@@ -162,7 +180,7 @@ impl PortAllocator {
         let Some(ports) = self.addresses.get(lease.address as usize) else {
             return false;
         };
-        // AcqRel: the release half pairs with the acquire half of the allocating `fetch_or`.
+        // AcqRel: the release half pairs with the acquire half of the `fetch_or` in `set_bit`.
         ports.used[block].fetch_and(!(1 << bit), Ordering::AcqRel) & 1 << bit != 0
     }
 
@@ -235,8 +253,7 @@ impl PortAllocator {
                 return None;
             }
             let bit = free.trailing_zeros();
-            // AcqRel: as in `allocate_exact`.
-            let before = used.fetch_or(1 << bit, Ordering::AcqRel);
+            let before = self.set_bit(used, bit);
             if before & 1 << bit == 0 {
                 return Some(PortLease {
                     address: address as u32,
@@ -245,6 +262,20 @@ impl PortAllocator {
             }
             seen = before;
         }
+    }
+
+    /// Sets a bit and returns the word before.
+    #[inline]
+    fn set_bit(&self, used: &AtomicU64, bit: u32) -> u64 {
+        #[cfg(loom)]
+        if self.without_swaps {
+            let before = used.load(Ordering::Acquire);
+            used.store(before | 1 << bit, Ordering::Release);
+            return before;
+        }
+        // AcqRel: the acquire half pairs with the release half of `release`: the last user is done with the
+        // port. The release half keeps the chain of swaps whole.
+        used.fetch_or(1 << bit, Ordering::AcqRel)
     }
 
     /// Bits of a block that lie in the allocator's range of ports.
