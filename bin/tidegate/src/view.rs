@@ -1,6 +1,8 @@
 //! How counters are shown: totals for `stats`, rates for `top` and the demo.
 
-use control::api::{BurstHistogram, DropSeverity, PortInfo, StateTimes, Stats, WorkerInfo};
+use control::api::{
+    BurstHistogram, DropSeverity, LinkInfo, PortInfo, StateTimes, Stats, WorkerInfo,
+};
 
 use crate::output::{self, BAD, FAINT, GOOD, HEADING, Table, WARN};
 
@@ -27,6 +29,10 @@ pub(crate) fn totals(stats: &Stats) -> String {
     out.push('\n');
     out.push_str(&ports(&stats.ports));
     out.push('\n');
+    if !stats.links.is_empty() {
+        out.push_str(&links(&stats.links));
+        out.push('\n');
+    }
     out.push_str(&workers(&stats.workers));
     out.push('\n');
     out.push_str(&stages(stats));
@@ -71,6 +77,40 @@ fn ports(ports: &[PortInfo]) -> String {
         out.push_str(&refusals(port, "  "));
     }
     out
+}
+
+fn links(links: &[LinkInfo]) -> String {
+    let mut table = Table::new(&[
+        "link",
+        "direction",
+        ">offered",
+        ">delivered",
+        ">on the way",
+        ">dropped",
+        ">full",
+        ">too long",
+        ">duplicated",
+        ">corrupted",
+        ">reordered",
+    ]);
+    for link in links {
+        for direction in &link.directions {
+            table.row([
+                link.name.clone(),
+                format!("{} to {}", direction.from, direction.to),
+                direction.offered_pkts.to_string(),
+                direction.delivered_pkts.to_string(),
+                direction.in_flight_pkts.to_string(),
+                direction.dropped_pkts.to_string(),
+                direction.overflowed_pkts.to_string(),
+                direction.too_long_pkts.to_string(),
+                direction.duplicated_pkts.to_string(),
+                direction.corrupted_pkts.to_string(),
+                direction.reordered_pkts.to_string(),
+            ]);
+        }
+    }
+    table.render(0)
 }
 
 /// Says why better modes were refused to a port: a line each.
@@ -437,6 +477,7 @@ mod tests {
             mtu: 1500,
             addresses: vec!["192.0.2.1/24".into()],
             bridge: None,
+            link: None,
             idle_mode: "hybrid".into(),
             up: true,
             counters,
@@ -500,6 +541,7 @@ mod tests {
             },
             workers: vec![worker],
             ports: vec![port],
+            links: Vec::new(),
             stages: vec![GraphNodeInfo {
                 name: "ip4-forward".into(),
                 batches: pkts / 4,

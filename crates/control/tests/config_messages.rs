@@ -68,6 +68,21 @@ golden! {
     next_hop_of_the_other_version: "[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\"]\n[[route]]\nto = \"::/0\"\nvia = \"192.0.2.9\"\n";
     blackhole_that_forwards: "[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\"]\n[[route]]\nto = \"10.0.0.0/8\"\nvia = \"192.0.2.9\"\nblackhole = true\n";
     route_twice: "[[port]]\nname = \"wan\"\n[[route]]\nto = \"10.0.0.0/8\"\nport = \"wan\"\n[[route]]\nto = \"10.0.0.0/8\"\nport = \"wan\"\n";
+    link_of_one_port: "[[port]]\nname = \"a\"\n[[link]]\nname = \"bad\"\nports = [\"a\"]\n";
+    link_of_unknown_port: "[[port]]\nname = \"east\"\n[[port]]\nname = \"west\"\n[[link]]\nname = \"bad\"\nports = [\"east\", \"wset\"]\n";
+    link_unknown_key: "[[port]]\nname = \"a\"\n[[port]]\nname = \"b\"\n[[link]]\nname = \"bad\"\nports = [\"a\", \"b\"]\nloss_ppm = 5\n";
+    link_delay_misspelt: "[[port]]\nname = \"a\"\n[[port]]\nname = \"b\"\n[[link]]\nname = \"bad\"\nports = [\"a\", \"b\"]\ndelay = 5\n";
+    port_of_two_links: "[[port]]\nname = \"a\"\n[[port]]\nname = \"b\"\n[[port]]\nname = \"c\"\n[[link]]\nname = \"x\"\nports = [\"a\", \"b\"]\n[[link]]\nname = \"y\"\nports = [\"b\", \"c\"]\n";
+    port_of_link_and_bridge: "[[port]]\nname = \"a\"\n[[port]]\nname = \"b\"\n[[bridge]]\nname = \"lan\"\nports = [\"a\"]\n[[link]]\nname = \"bad\"\nports = [\"a\", \"b\"]\n";
+    link_port_with_addresses: "[[port]]\nname = \"a\"\naddresses = [\"192.0.2.1/24\"]\n[[port]]\nname = \"b\"\n[[link]]\nname = \"bad\"\nports = [\"a\", \"b\"]\n";
+    link_values: "[[port]]\nname = \"a\"\n[[port]]\nname = \"b\"\n[[link]]\nname = \"bad\"\nports = [\"a\", \"b\"]\ndrop_ppm = 2000000\nreorder_ppm = 1\nrate_bps = 0\nmtu = 9\nqueue_pkts = 5000\n";
+    route_by_link_port: "[[port]]\nname = \"a\"\n[[port]]\nname = \"b\"\n[[link]]\nname = \"bad\"\nports = [\"a\", \"b\"]\n[[route]]\nto = \"0.0.0.0/0\"\nport = \"a\"\n";
+    route_by_bridged_port: "[[port]]\nname = \"a\"\n[[bridge]]\nname = \"lan\"\nports = [\"a\"]\n[[route]]\nto = \"0.0.0.0/0\"\nport = \"a\"\n";
+    route_to_a_link: "[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\"]\n[[route]]\nto = \"192.0.2.0/24\"\nport = \"wan\"\n";
+    route_to_multicast: "[[port]]\nname = \"wan\"\n[[route]]\nto = \"224.0.0.0/4\"\nport = \"wan\"\n";
+    routes_that_discard_and_forward: "[[port]]\nname = \"wan\"\n[[route]]\nto = \"10.0.0.0/8\"\nport = \"wan\"\n[[route]]\nto = \"10.0.0.0/8\"\nblackhole = true\n";
+    reserved_address: "[[port]]\nname = \"wan\"\naddresses = [\"240.0.0.1/24\"]\n";
+    neighbour_elsewhere: "[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\"]\n[[neighbour]]\naddress = \"198.51.100.9\"\nmac = \"02:00:00:00:00:09\"\nport = \"wan\"\n";
     neighbour_on_unknown_port: "[[port]]\nname = \"wan\"\n[[neighbour]]\naddress = \"192.0.2.9\"\nmac = \"02:00:00:00:00:09\"\nport = \"lan\"\n";
     pcap_without_file: "[[port]]\nname = \"trace\"\ndriver = \"pcap\"\n";
     relative_control_socket: "[node]\ncontrol_socket = \"tidegate.sock\"\n[[port]]\nname = \"wan\"\n";
@@ -97,11 +112,10 @@ fn file_that_is_not_text() {
 }
 
 #[test]
-fn problem_found_elsewhere_gets_its_place() {
-    let text = "[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\", \"192.0.2.2/24\"]\n";
-    let found = [("port[0].addresses[1]", "one is enough", "remove it")];
-    let error = control::config::problems_at("node.toml", text, found);
-    let problem = &error.problems()[0];
-    assert_eq!((problem.line, problem.column), (3, 30));
-    insta::assert_snapshot!(error.render(false, 100));
+fn a_configuration_without_a_file_is_checked_too() {
+    let text = "[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\", \"192.0.2.1/24\"]\n";
+    let found = control::config::check(&toml::from_str(text).unwrap());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].path, "port[0].addresses[1]");
+    assert!(found[0].to_string().contains("given twice"), "{}", found[0]);
 }

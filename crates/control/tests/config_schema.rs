@@ -24,6 +24,12 @@ fn with_line(table: &keys::TableDoc, line: &str) -> String {
     if table.name != "port" {
         text.push_str("[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\"]\n");
     }
+    if table.name == "link" {
+        if line.starts_with("reorder_ppm") {
+            text = text.replace("reorder_ppm", "reorder_us = 1000\nreorder_ppm");
+        }
+        text.push_str("[[port]]\nname = \"east\"\n[[port]]\nname = \"west\"\n");
+    }
     if table.name == "bridge" {
         text = text.replace("192.0.2.1/24\"]\n[[port]]", "198.51.100.1/24\"]\n[[port]]");
         text.push_str("[[port]]\nname = \"lan0\"\n[[port]]\nname = \"lan1\"\n");
@@ -63,6 +69,11 @@ file = "x"
 [[bridge]]
 name = "b"
 ports = ["a"]
+[[link]]
+name = "c"
+ports = ["d", "e"]
+rate_bps = 1
+mtu = 1500
 [[route]]
 to = "0.0.0.0/0"
 via = "192.0.2.9"

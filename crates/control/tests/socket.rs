@@ -35,6 +35,7 @@ fn stats() -> Stats {
         },
         workers: Vec::new(),
         ports: Vec::new(),
+        links: Vec::new(),
         stages: Vec::new(),
         drops: Vec::new(),
     }

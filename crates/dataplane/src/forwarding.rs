@@ -9,7 +9,7 @@ use io::PortId;
 use wire::MacAddr;
 
 use crate::fib::{self, Fib4, Fib6};
-use crate::plan::{BridgeId, InterfaceId, Link, Plan, PortRole, RouteTarget};
+use crate::plan::{BridgeId, InterfaceId, Link, LinkPlan, Plan, PortRole, RouteTarget};
 use crate::prefix::{Prefix, mapped};
 
 /// What opening a port told.
@@ -135,6 +135,7 @@ pub struct Forwarding {
     ports: Vec<Port>,
     interfaces: Vec<Interface>,
     bridges: Vec<Bridge>,
+    links: Vec<LinkPlan>,
     fib4: Fib4,
     fib6: Fib6,
     /// What each of `routes` does: all that the data path reads.
@@ -170,6 +171,7 @@ impl Forwarding {
             ports,
             interfaces,
             bridges,
+            links: plan.links.clone(),
             fib4,
             fib6,
             actions: routes.iter().map(|entry| entry.route).collect(),
@@ -189,6 +191,10 @@ impl Forwarding {
     /// Returns the bridges, by id.
     pub fn bridges(&self) -> &[Bridge] {
         &self.bridges
+    }
+    /// Returns the impaired links, by id.
+    pub fn links(&self) -> &[LinkPlan] {
+        &self.links
     }
     /// Returns the routes with what they do, for listings.
     pub fn routes(&self) -> &[RouteEntry] {

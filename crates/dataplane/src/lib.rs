@@ -16,7 +16,7 @@ pub mod runtime;
 pub mod topology;
 
 pub use forwarding::{Forwarding, PortFacts};
-pub use plan::{Plan, PlanError, Problem};
+pub use plan::{Plan, PlanError};
 pub use runtime::{Capture, Dataplane, ReloadError, StartError};
 
 /// Replaces a node's snapshot by a published one, if it is of the right type; tells whether it was.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::Config;
+use graph::fault::FaultCounters;
 use graph::{Graph, GraphBuilder, GraphError};
 use io::{PortId, WorkerId};
 use wire::Instant;
@@ -16,8 +17,9 @@ use crate::nodes::fragment::Ip4Fragment;
 use crate::nodes::icmp_error::IcmpError;
 use crate::nodes::ip4::{Ip4Forward, Ip4Output};
 use crate::nodes::ip6::{Ip6Forward, Ip6Output};
+use crate::nodes::link::ImpairedLink;
 use crate::nodes::local::Local;
-use crate::plan::{BridgeId, Plan, PlanError, PortRole};
+use crate::plan::{BridgeId, LinkId, Plan, PlanError, PortRole};
 use crate::prefix::mapped;
 
 /// Neighbours that a node remembers, at most.
@@ -34,6 +36,8 @@ pub struct Shared {
     pub neighbours: Arc<Table>,
     /// The stations of each bridge, by id.
     pub stations: Vec<Arc<StationTable>>,
+    /// What each impaired link does to what goes to each of its ends, by id.
+    pub links: Vec<Arc<[FaultCounters; 2]>>,
     /// The bridges' names, by id.
     bridges: Vec<String>,
 }
@@ -50,6 +54,7 @@ impl Shared {
                 .iter()
                 .map(|bridge| Arc::new(StationTable::new(STATIONS_MAX, bridge.ageing_s, secret)))
                 .collect(),
+            links: plan.links.iter().map(|_| Arc::default()).collect(),
             bridges: plan
                 .bridges
                 .iter()
@@ -147,11 +152,27 @@ pub fn graph(
         b.connect(node, "host", eth_input)?;
         bridges.push(node);
     }
+    let mut links = Vec::new();
+    for (i, (plan, counters)) in shared
+        .forwarding
+        .links()
+        .iter()
+        .zip(&shared.links)
+        .enumerate()
+    {
+        let id = LinkId(i as u16);
+        let owner = WorkerId(id.0 % workers.max(1));
+        let node = ImpairedLink::new(id, plan, owner, Arc::clone(counters));
+        let node = b.add(Box::new(node));
+        b.connect(node, "out", tx)?;
+        links.push(node);
+    }
     let ports = shared.forwarding.ports();
     for (i, port) in ports.iter().enumerate() {
         let node = match port.role {
             PortRole::Routed(_) => eth_input,
             PortRole::Bridged(bridge) => bridges.get(bridge.index()).copied().unwrap_or(eth_input),
+            PortRole::Linked(link) => links.get(link.index()).copied().unwrap_or(eth_input),
         };
         b.input(PortId(i as u16), node)?;
     }

@@ -8,9 +8,12 @@ use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::BinaryHeap;
 
+use std::sync::Arc;
+
 use io::{Batch, Frame, Pool, PortId};
 use wire::{DropReason, Instant};
 
+use crate::counters::Counter;
 use crate::node::{Context, EdgeId, Node};
 use crate::outlets::Outlets;
 
@@ -168,6 +171,53 @@ pub struct FaultStats {
     pub delivered: u64,
 }
 
+/// What one direction of a [`FaultLink`] did, for anyone to read; the link's worker writes.
+#[derive(Debug, Default)]
+pub struct FaultCounters {
+    offered: Counter,
+    dropped: Counter,
+    overflowed: Counter,
+    too_long: Counter,
+    duplicated: Counter,
+    corrupted: Counter,
+    reordered: Counter,
+    delivered: Counter,
+    in_flight: Counter,
+}
+
+impl FaultCounters {
+    fn publish(&self, stats: &FaultStats, in_flight: usize) {
+        self.offered.set(stats.offered);
+        self.dropped.set(stats.dropped);
+        self.overflowed.set(stats.overflowed);
+        self.too_long.set(stats.too_long);
+        self.duplicated.set(stats.duplicated);
+        self.corrupted.set(stats.corrupted);
+        self.reordered.set(stats.reordered);
+        self.delivered.set(stats.delivered);
+        self.in_flight.set(in_flight as u64);
+    }
+
+    /// Reads the counters.
+    pub fn stats(&self) -> FaultStats {
+        FaultStats {
+            offered: self.offered.get(),
+            dropped: self.dropped.get(),
+            overflowed: self.overflowed.get(),
+            too_long: self.too_long.get(),
+            duplicated: self.duplicated.get(),
+            corrupted: self.corrupted.get(),
+            reordered: self.reordered.get(),
+            delivered: self.delivered.get(),
+        }
+    }
+
+    /// Returns how many packets are on their way.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.get()
+    }
+}
+
 /// One direction of an impaired link.
 #[derive(Debug)]
 pub struct Impairment<T> {
@@ -196,8 +246,11 @@ impl<T: Impair> Impairment<T> {
         }
     }
 
-    /// Changes the faults; what is on its way stays as it is.
+    /// Changes the faults; what is on its way stays as it is. Allocates where more packets may be on the
+    /// link than before.
     pub fn set_faults(&mut self, faults: Faults) {
+        let room = (faults.queue_pkts + 1).saturating_sub(self.flight.len());
+        self.flight.reserve(room);
         self.faults = faults;
     }
 
@@ -234,7 +287,7 @@ impl<T: Impair> Impairment<T> {
         }
         if self.flight.len() >= self.faults.queue_pkts {
             self.stats.overflowed += 1;
-            return Err((packet, DropReason::TxRingFull));
+            return Err((packet, DropReason::LinkQueueFull));
         }
         if self.random.chance(self.faults.corrupt_ppm) {
             self.stats.corrupted += 1;
@@ -306,11 +359,14 @@ pub struct FaultLink {
     ends: [PortId; 2],
     /// What goes to each end.
     to: [Impairment<Frame>; 2],
+    counters: Arc<[FaultCounters; 2]>,
 }
 
 impl FaultLink {
     /// The only edge.
     const OUT: EdgeId = EdgeId(0);
+    /// The names of the edges.
+    pub const EDGES: &'static [&'static str] = &["out"];
 
     /// Makes the node; both directions have the same faults and seeds of their own.
     pub fn new(name: impl Into<String>, ends: [PortId; 2], faults: Faults, seed: u64) -> Self {
@@ -318,6 +374,21 @@ impl FaultLink {
             name: name.into(),
             ends,
             to: [0, 1].map(|end| Impairment::new(faults, seed.wrapping_mul(2).wrapping_add(end))),
+            counters: Arc::default(),
+        }
+    }
+
+    /// Publishes what it does in counters that others hold, too: one for what goes to each end.
+    #[must_use]
+    pub fn with_counters(mut self, counters: Arc<[FaultCounters; 2]>) -> Self {
+        self.counters = counters;
+        self
+    }
+
+    /// Changes the faults of both directions; what is on its way stays as it is.
+    pub fn set_faults(&mut self, faults: Faults) {
+        for direction in &mut self.to {
+            direction.set_faults(faults);
         }
     }
 
@@ -331,6 +402,9 @@ impl FaultLink {
             while let Some(frame) = direction.poll(now) {
                 out.push(Self::OUT, frame);
             }
+        }
+        for (counters, direction) in self.counters.iter().zip(&self.to) {
+            counters.publish(&direction.stats(), direction.in_flight());
         }
     }
 }
@@ -353,7 +427,7 @@ impl Node for FaultLink {
     }
 
     fn edges(&self) -> &[&'static str] {
-        &["out"]
+        Self::EDGES
     }
 
     fn process(&mut self, cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets) {
@@ -383,6 +457,9 @@ impl Node for FaultLink {
             for frame in direction.drain() {
                 out.drop(frame, DropReason::Shutdown);
             }
+        }
+        for (counters, direction) in self.counters.iter().zip(&self.to) {
+            counters.publish(&direction.stats(), direction.in_flight());
         }
     }
 }

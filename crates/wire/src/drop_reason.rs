@@ -95,5 +95,6 @@ drop_reasons! {
     RateLimited, "rate_limited", Info, "A rate limit refused to answer or to forward", "RFC 1812 4.3.2.8";
     PeerWorkerGone, "peer_worker_gone", Error, "The worker that owns the frame stopped", "IO-1";
     FaultInjected, "fault_injected", Info, "The fault engine was asked to lose the packet", "IO-8";
+    LinkQueueFull, "link_queue_full", Info, "The impaired link holds as many packets as it may", "IO-8";
     Shutdown, "shutdown", Info, "The node stopped while the packet was inside", "IO-1";
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 use control::Config;
 use control::api::CheckReport;
 use control::config::{self, ConfigError};
-use dataplane::{Plan, PlanError};
 
 use crate::cli::{CheckArgs, Global};
 use crate::exit::{Exit, Failure};
@@ -14,7 +13,7 @@ use crate::output;
 
 pub(crate) fn run(global: &Global, args: &CheckArgs) -> Result<(), Failure> {
     let file = args.config.display().to_string();
-    let loaded = examine(&args.config);
+    let loaded = config::load(&args.config);
     if let Err(error @ ConfigError::Read { .. }) = &loaded {
         show(error);
         return Err(Failure::silent(read_exit(error)));
@@ -35,9 +34,10 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> Result<(), Failure> {
             let many =
                 |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
             output::print(&format!(
-                "{file}: valid ({}, {}, {}, {})\n",
+                "{file}: valid ({}, {}, {}, {}, {})\n",
                 many(config.port.len(), "port"),
                 many(config.bridge.len(), "bridge"),
+                many(config.link.len(), "link"),
                 many(config.route.len(), "route"),
                 many(config.neighbour.len(), "neighbour"),
             ))
@@ -54,31 +54,10 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> Result<(), Failure> {
 
 /// Loads a configuration for a command that needs it; says on stderr what is wrong.
 pub(crate) fn load(path: &Path) -> Result<Config, Failure> {
-    examine(path).map_err(|error| {
+    config::load(path).map_err(|error| {
         show(&error);
         Failure::silent(read_exit(&error))
     })
-}
-
-/// Reads a configuration and finds everything that is wrong with it without opening a port: what the
-/// schema says, then what the packet graph says.
-pub(crate) fn examine(path: &Path) -> Result<Config, ConfigError> {
-    let file = path.display().to_string();
-    let text = config::read(path)?;
-    let config = config::parse(&file, &text)?;
-    match Plan::new(&config) {
-        Ok(_) => Ok(config),
-        Err(PlanError { problems }) => {
-            let found = problems.iter().map(|found| {
-                (
-                    found.path.as_str(),
-                    found.message.as_str(),
-                    found.remedy.as_str(),
-                )
-            });
-            Err(config::problems_at(&file, &text, found))
-        }
-    }
 }
 
 fn read_exit(error: &ConfigError) -> Exit {

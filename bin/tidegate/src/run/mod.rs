@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Context;
 use control::Config;
 use control::api::{ApiError, ErrorCode, Event, Reply, Stats, Timestamp};
-use control::config::ConfigError;
+use control::config::{self, ConfigError};
 use control::socket::Server;
 use dataplane::Dataplane;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -174,7 +174,7 @@ impl Node {
     }
 
     fn try_reload(&mut self) -> Result<Reply, ApiError> {
-        let config = check::examine(&self.file).map_err(|error| describe(&error))?;
+        let config = config::load(&self.file).map_err(|error| describe(&error))?;
         let needs_restart = self.dataplane.reload(&config).map_err(|error| ApiError {
             code: ErrorCode::Failed,
             remedy: error.remedy(),

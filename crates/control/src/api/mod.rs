@@ -8,6 +8,7 @@
 mod demo;
 mod drops;
 mod forwarding;
+mod link;
 mod node;
 mod port;
 mod protocol;
@@ -19,6 +20,7 @@ pub use drops::{DropInfo, DropSeverity};
 pub use forwarding::{
     BridgeInfo, NeighbourInfo, NeighbourState, RouteInfo, RouteKind, StationInfo,
 };
+pub use link::{LinkDirection, LinkInfo};
 pub use node::{FramesInfo, NodeInfo, Stats};
 pub use port::{InterruptKind, PortCounters, PortInfo, QueueInfo};
 pub use protocol::{

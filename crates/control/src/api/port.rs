@@ -27,6 +27,9 @@ pub struct PortInfo {
     pub addresses: Vec<String>,
     /// The bridge that it belongs to, if any.
     pub bridge: Option<String>,
+    /// The impaired link that it is an end of, if any.
+    #[serde(default)]
+    pub link: Option<String>,
     /// Idle mode: `hybrid`, `poll`, `interrupt`, `paper`.
     pub idle_mode: String,
     /// Whether it can send and receive now.

@@ -31,6 +31,20 @@ pub enum ConfigError {
     },
 }
 
+/// One thing wrong in a configuration, wherever it came from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message} ({label}): {remedy}")]
+pub struct Finding {
+    /// Where, e.g. `route[2].via`; an index counts the tables of that name from 0.
+    pub path: String,
+    /// What is wrong: a lowercase fragment.
+    pub message: String,
+    /// What is said beside the place.
+    pub label: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
 /// One thing wrong in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
@@ -123,11 +137,11 @@ impl ConfigError {
             } => {
                 let source = NamedSource::new(file, text.clone()).with_language("TOML");
                 for problem in problems {
-                    let finding = Finding {
+                    let shown = Shown {
                         problem,
                         source: &source,
                     };
-                    push_report(&handler, &mut out, &finding);
+                    push_report(&handler, &mut out, &shown);
                 }
             }
         }
@@ -153,20 +167,20 @@ fn count(problems: usize) -> String {
 
 /// A problem with the text around it.
 #[derive(Debug)]
-struct Finding<'a> {
+struct Shown<'a> {
     problem: &'a Problem,
     source: &'a NamedSource<String>,
 }
 
-impl fmt::Display for Finding<'_> {
+impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.problem.message)
     }
 }
 
-impl std::error::Error for Finding<'_> {}
+impl std::error::Error for Shown<'_> {}
 
-impl Diagnostic for Finding<'_> {
+impl Diagnostic for Shown<'_> {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         Some(Box::new(&self.problem.remedy))
     }

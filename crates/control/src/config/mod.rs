@@ -12,10 +12,10 @@ mod validate;
 
 use std::path::Path;
 
-pub use error::{ConfigError, Problem};
+pub use error::{ConfigError, Finding, Problem};
 pub use schema::{
-    BridgeConfig, Config, DriverConfig, HugePagesConfig, IdleConfig, IdleMode, NeighbourConfig,
-    NodeConfig, PortConfig, RouteConfig,
+    BridgeConfig, Config, DriverConfig, HugePagesConfig, IdleConfig, IdleMode, LinkConfig,
+    NeighbourConfig, NodeConfig, PortConfig, RouteConfig,
 };
 
 /// Reads and checks a configuration file.
@@ -59,25 +59,30 @@ pub fn parse(file: &str, text: &str) -> Result<Config, ConfigError> {
     }
 }
 
-/// Shows problems that somebody else found in a configuration that [`parse`] accepted, each given as
-/// place (`route[2].via`), cause and remedy.
-pub fn problems_at<'a>(
-    file: &str,
-    text: &str,
-    found: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>,
-) -> ConfigError {
-    let places = locate::Places::new(text);
-    let problem = |(place, message, remedy): (&str, &str, &str)| {
-        let path = place.replace('[', ".").replace(']', "");
-        let key = path.rsplit('.').find(|part| part.parse::<usize>().is_err());
-        let label = key.map_or_else(String::new, |key| format!("see `{key}`"));
-        Problem::new(text, places.of(&path), message, label, remedy)
-    };
-    ConfigError::Invalid {
-        file: file.to_owned(),
-        text: text.to_owned(),
-        problems: found.into_iter().map(problem).collect(),
+/// Checks a configuration that a program made, without a file: what [`parse`] checks behind the schema.
+/// Returns all that is wrong.
+pub fn check(config: &Config) -> Vec<Finding> {
+    let mut found = validate::check(config);
+    for finding in &mut found {
+        finding.path = bracketed(&finding.path);
     }
+    found
+}
+
+/// Writes `port.0.addresses.1` as `port[0].addresses[1]`.
+fn bracketed(path: &str) -> String {
+    let mut out = String::new();
+    for part in path.split('.') {
+        if part.parse::<usize>().is_ok() {
+            out.push_str(&format!("[{part}]"));
+        } else {
+            if !out.is_empty() {
+                out.push('.');
+            }
+            out.push_str(part);
+        }
+    }
+    out
 }
 
 impl Config {

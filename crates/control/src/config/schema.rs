@@ -17,6 +17,8 @@ pub struct Config {
     pub port: Vec<PortConfig>,
     /// `[[bridge]]`: learning bridges over ports.
     pub bridge: Vec<BridgeConfig>,
+    /// `[[link]]`: impaired links between two ports.
+    pub link: Vec<LinkConfig>,
     /// `[[route]]`: static routes.
     pub route: Vec<RouteConfig>,
     /// `[[neighbour]]`: static neighbours.
@@ -176,6 +178,53 @@ pub struct BridgeConfig {
 
 const fn default_ageing_s() -> u32 {
     300
+}
+
+/// `[[link]]`: what one of two ports receives leaves by the other, impaired.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkConfig {
+    /// Name.
+    pub name: String,
+    /// The two ports.
+    pub ports: Vec<String>,
+    /// Packets lost, of a million.
+    #[serde(default)]
+    pub drop_ppm: u32,
+    /// Packets sent twice, of a million.
+    #[serde(default)]
+    pub duplicate_ppm: u32,
+    /// Packets with one bit flipped, of a million.
+    #[serde(default)]
+    pub corrupt_ppm: u32,
+    /// Packets, of a million, that others may overtake.
+    #[serde(default)]
+    pub reorder_ppm: u32,
+    /// Most extra delay of a packet that others may overtake, microseconds.
+    #[serde(default)]
+    pub reorder_us: u32,
+    /// Delay of every packet, microseconds.
+    #[serde(default)]
+    pub delay_us: u32,
+    /// Most additional random delay, microseconds; keeps the order.
+    #[serde(default)]
+    pub jitter_us: u32,
+    /// Bits a second in each direction; default: no limit.
+    #[serde(default)]
+    pub rate_bps: Option<u64>,
+    /// Longest Ethernet payload that passes, bytes; default: no limit.
+    #[serde(default)]
+    pub mtu: Option<u16>,
+    /// Packets on the link at once in each direction; beyond it new ones are lost.
+    #[serde(default = "default_queue_pkts")]
+    pub queue_pkts: u32,
+    /// Where the pseudorandom numbers start: equal seeds and packets meet equal faults.
+    #[serde(default)]
+    pub seed: u32,
+}
+
+const fn default_queue_pkts() -> u32 {
+    1024
 }
 
 /// `[[route]]`

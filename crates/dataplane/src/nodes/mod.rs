@@ -15,5 +15,6 @@ pub mod fragment;
 pub mod icmp_error;
 pub mod ip4;
 pub mod ip6;
+pub mod link;
 pub mod local;
 pub mod verdict;

@@ -1,46 +1,33 @@
-//! Configuration to validated plan: everything that can be known to be wrong before a port is opened.
+//! Configuration to plan: names become ids, texts become addresses.
 //!
-//! [`Plan::new`] finds all problems at once. Each names the place in the configuration
-//! (`route[2].via`), says what is wrong there, and gives one remedy; a front end turns the place into
-//! a line and a column.
+//! What can be known to be wrong before a port is opened is [`control::config::check`]'s to find, whether
+//! the configuration came from a file or from a program.
 
-mod addresses;
-mod checks;
+mod resolve;
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
 
 use control::Config;
+use control::config::{self, Finding};
+use graph::fault::Faults;
 use io::PortId;
-
 use wire::MacAddr;
 
 use crate::prefix::Prefix;
-
-/// One thing that is wrong with a configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {message} ({remedy})")]
-pub struct Problem {
-    /// Where, e.g. `route[2].via`; an index counts the tables of that name from 0.
-    pub path: String,
-    /// What is wrong, a lowercase fragment.
-    pub message: String,
-    /// What to do about it, a lowercase fragment in the imperative.
-    pub remedy: String,
-}
 
 /// All that is wrong with a configuration; never empty.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.list())]
 pub struct PlanError {
-    /// The problems, in the order of the file.
-    pub problems: Vec<Problem>,
+    /// What is wrong, table by table.
+    pub problems: Vec<Finding>,
 }
 
 impl PlanError {
     fn list(&self) -> String {
-        let lines: Vec<_> = self.problems.iter().map(Problem::to_string).collect();
+        let lines: Vec<_> = self.problems.iter().map(Finding::to_string).collect();
         lines.join("; ")
     }
 }
@@ -67,6 +54,17 @@ impl BridgeId {
     }
 }
 
+/// An index into [`Plan::links`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(pub u16);
+
+impl LinkId {
+    /// Returns the value as an array index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// What a port does with the frames that it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortRole {
@@ -74,6 +72,8 @@ pub enum PortRole {
     Routed(InterfaceId),
     /// It belongs to a bridge.
     Bridged(BridgeId),
+    /// It is an end of an impaired link.
+    Linked(LinkId),
 }
 
 /// A port.
@@ -100,6 +100,19 @@ pub struct BridgePlan {
     pub interface: InterfaceId,
     /// Seconds after which a silent station is forgotten.
     pub ageing_s: u32,
+}
+
+/// An impaired link between two ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkPlan {
+    /// Its name.
+    pub name: String,
+    /// Its ports.
+    pub ends: [PortId; 2],
+    /// What it does to packets, each way.
+    pub faults: Faults,
+    /// Where its pseudorandom numbers start.
+    pub seed: u64,
 }
 
 /// What an interface sends through.
@@ -165,6 +178,8 @@ pub struct Plan {
     pub ports: Vec<PortPlan>,
     /// The bridges, by [`BridgeId`].
     pub bridges: Vec<BridgePlan>,
+    /// The impaired links, by [`LinkId`].
+    pub links: Vec<LinkPlan>,
     /// The interfaces, by [`InterfaceId`].
     pub interfaces: Vec<InterfacePlan>,
     /// The static routes.
@@ -179,14 +194,17 @@ impl Plan {
     /// # Errors
     /// Every problem that was found.
     pub fn new(config: &Config) -> Result<Self, PlanError> {
-        let mut check = checks::Check::default();
-        check.node(config);
-        check.ports(config);
-        check.bridges(config);
-        check.addresses();
-        check.routes(config);
-        check.neighbours(config);
-        check.finish()
+        let problems = config::check(config);
+        if !problems.is_empty() {
+            return Err(PlanError { problems });
+        }
+        let mut resolver = resolve::Resolver::default();
+        resolver.ports(config);
+        resolver.bridges(config);
+        resolver.links(config);
+        resolver.routes(config);
+        resolver.neighbours(config);
+        Ok(resolver.finish())
     }
 
     /// Returns the interface that a port's frames belong to: its own, or its bridge's.
@@ -194,6 +212,7 @@ impl Plan {
         match self.ports.get(port.index())?.role {
             PortRole::Routed(interface) => Some(interface),
             PortRole::Bridged(bridge) => Some(self.bridges.get(bridge.index())?.interface),
+            PortRole::Linked(_) => None,
         }
     }
 }

@@ -56,7 +56,7 @@ fn neighbours(node: &Dataplane, old: &Plan, new: &Plan) {
     node.shared.set_neighbours(new, now);
 }
 
-/// Returns the paths of what makes the packet graph another one: the ports and what belongs to bridges.
+/// Returns the paths of what makes the packet graph another one: the ports and what joins them.
 fn other_structure(old: &Config, new: &Config) -> Vec<String> {
     let mut paths = Vec::new();
     let ports = |config: &Config| -> Vec<String> {
@@ -71,6 +71,13 @@ fn other_structure(old: &Config, new: &Config) -> Vec<String> {
     };
     if bridges(old) != bridges(new) {
         paths.push("bridge".to_owned());
+    }
+    let links = |config: &Config| -> Vec<(String, Vec<String>)> {
+        let links = config.link.iter();
+        links.map(|l| (l.name.clone(), l.ports.clone())).collect()
+    };
+    if links(old) != links(new) {
+        paths.push("link".to_owned());
     }
     paths
 }

@@ -4,11 +4,13 @@ use std::net::IpAddr;
 
 use control::api::{
     BridgeInfo, BurstHistogram, DropInfo, EdgeInfo, FramesInfo, GraphNodeInfo, InterruptKind,
-    NeighbourInfo, NeighbourState, NodeInfo, PortCounters, PortInfo, QueueInfo, RouteInfo,
-    RouteKind, StateTimes, StationInfo, Stats, Timestamp, WorkerInfo, WorkerState,
+    LinkDirection, LinkInfo, NeighbourInfo, NeighbourState, NodeInfo, PortCounters, PortInfo,
+    QueueInfo, RouteInfo, RouteKind, StateTimes, StationInfo, Stats, Timestamp, WorkerInfo,
+    WorkerState,
 };
 use control::config::{DriverConfig, IdleMode};
 use graph::WorkerCounters;
+use graph::fault::FaultCounters;
 use io::cpu;
 use wire::DropReason;
 
@@ -16,7 +18,7 @@ use super::Dataplane;
 use super::open::pages;
 use crate::forwarding::{Forwarding, Route, RouteEntry, RouteSource};
 use crate::neighbour::table::State;
-use crate::plan::{Plan, PortRole};
+use crate::plan::{LinkPlan, Plan, PortRole};
 use crate::prefix::unmapped;
 
 pub(super) fn stats(node: &Dataplane) -> Stats {
@@ -25,6 +27,7 @@ pub(super) fn stats(node: &Dataplane) -> Stats {
         node: node_info(node),
         workers: workers(node),
         ports: ports(node),
+        links: links(node),
         stages: stages(node),
         drops: drops(node),
     }
@@ -236,14 +239,47 @@ fn ports(node: &Dataplane) -> Vec<PortInfo> {
                 mtu: port.mtu,
                 addresses: config.addresses.clone(),
                 bridge: match port.role {
-                    PortRole::Routed(_) => None,
                     PortRole::Bridged(id) => Some(state.plan.bridges[id.index()].name.clone()),
+                    PortRole::Routed(_) | PortRole::Linked(_) => None,
+                },
+                link: match port.role {
+                    PortRole::Linked(id) => Some(state.plan.links[id.index()].name.clone()),
+                    PortRole::Routed(_) | PortRole::Bridged(_) => None,
                 },
                 idle_mode: idle_name(config.idle.unwrap_or(state.config.idle.mode)).to_owned(),
                 up: opened.is_up(),
                 counters,
                 queues,
             }
+        })
+        .collect()
+}
+
+fn links(node: &Dataplane) -> Vec<LinkInfo> {
+    let state = node.state();
+    let plan = &state.plan;
+    let name = |port: io::PortId| plan.ports[port.index()].name.clone();
+    let direction = |link: &LinkPlan, counters: &[FaultCounters; 2], end: usize| {
+        let stats = counters[end].stats();
+        LinkDirection {
+            from: name(link.ends[1 - end]),
+            to: name(link.ends[end]),
+            offered_pkts: stats.offered,
+            delivered_pkts: stats.delivered,
+            in_flight_pkts: counters[end].in_flight(),
+            dropped_pkts: stats.dropped,
+            overflowed_pkts: stats.overflowed,
+            too_long_pkts: stats.too_long,
+            duplicated_pkts: stats.duplicated,
+            corrupted_pkts: stats.corrupted,
+            reordered_pkts: stats.reordered,
+        }
+    };
+    let links = plan.links.iter().zip(&node.shared.links);
+    links
+        .map(|(link, counters)| LinkInfo {
+            name: link.name.clone(),
+            directions: [1, 0].map(|end| direction(link, counters, end)),
         })
         .collect()
 }

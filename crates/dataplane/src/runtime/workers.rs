@@ -147,12 +147,17 @@ fn worker_ports(
     let mut dealt: Vec<Vec<WorkerPort>> = (0..workers).map(|_| Vec::new()).collect();
     for (port, queues) in config.port.iter().zip(queues) {
         let owners = queues.len().max(1) as u16;
+        // A link's frames go to the worker that owns the link, whatever their flow.
+        let linked = config
+            .link
+            .iter()
+            .any(|link| link.ports.contains(&port.name));
         let mut queues = queues.into_iter();
         for (worker, ports) in (0..workers).zip(&mut dealt) {
             ports.push(WorkerPort {
                 queue: queues.next(),
                 tx_via: WorkerId(worker % owners),
-                spread: owners < workers,
+                spread: owners < workers && !linked,
                 mode: mode(port.idle.unwrap_or(config.idle.mode)),
                 tx_full: TxFull::default(),
             });

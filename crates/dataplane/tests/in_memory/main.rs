@@ -3,6 +3,7 @@
 mod bridge;
 mod forwarding;
 mod frames;
+mod link;
 #[path = "../support/packets.rs"]
 mod packets;
 mod rig;

@@ -207,6 +207,11 @@ impl Rig {
             errors.dropped_pkts(),
             "what errors are about is dropped"
         );
+        self.end();
+    }
+
+    /// Ends the worker and checks that all memory is back.
+    pub(crate) fn end(&mut self) {
         self.handle.drain().expect("the mailbox has room");
         for _ in 0..2000 {
             self.worker.step(self.now);

@@ -2,6 +2,7 @@
 
 mod bridge;
 mod common;
+mod link;
 mod linux;
 #[path = "../support/packets.rs"]
 mod packets;
