@@ -1,4 +1,5 @@
 //! The bodies of the fuzz targets as plain functions, so that ordinary tests replay their corpora too.
 #![forbid(unsafe_code)]
 
+pub mod ndn_targets;
 pub mod wire_targets;

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::DropReason;
+
 /// Says why bytes are not the NDN element that they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -35,6 +37,14 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
+    /// Returns why a packet with this fault is dropped.
+    pub const fn drop_reason(self) -> DropReason {
+        match self {
+            Self::TooLong => DropReason::NdnTooLong,
+            _ => DropReason::NdnMalformed,
+        }
+    }
+
     /// Returns a lowercase fragment that says what is wrong.
     pub const fn text(self) -> &'static str {
         match self {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::support::{Rng, damage, frame};
-use crate::{captures, wire_targets};
+use crate::{captures, ndn_targets, wire_targets};
 
 const FRAMES: u64 = if cfg!(debug_assertions) {
     15_000
@@ -27,7 +27,8 @@ const REFUSED: [((&str, &str), u32); 5] = [
 
 #[test]
 fn corpora() {
-    for (name, target) in wire_targets::TARGETS {
+    let targets = wire_targets::TARGETS.iter().chain(&ndn_targets::TARGETS);
+    for (name, target) in targets {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../fuzz/corpus")
             .join(name);
@@ -84,6 +85,26 @@ fn random_bytes_and_damaged_frames() {
             wire_targets::ipv6_packet(&bytes);
             let at = bytes.len().min(54);
             wire_targets::neighbour_discovery(&bytes[at..]);
+        });
+        assert!(caught.is_ok(), "seed {seed}: {bytes:02x?}");
+    }
+}
+
+#[test]
+fn damaged_ndn_packets() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/ndn_packet");
+    let seeds: Vec<Vec<u8>> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+        .filter(|bytes| bytes.len() < 500)
+        .collect();
+    for seed in 0..FRAMES {
+        let mut rng = Rng::new(seed);
+        let mut bytes = seeds[rng.below(seeds.len())].clone();
+        damage(&mut rng, &mut bytes);
+        let caught = std::panic::catch_unwind(|| {
+            ndn_targets::packet(&bytes);
+            ndn_targets::name(bytes.get(4..).unwrap_or_default());
         });
         assert!(caught.is_ok(), "seed {seed}: {bytes:02x?}");
     }

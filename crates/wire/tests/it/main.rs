@@ -3,6 +3,12 @@
 mod captures;
 mod drops;
 mod fuzz_targets;
+#[expect(
+    unreachable_pub,
+    reason = "the file belongs to the fuzz crate, whose library exports it"
+)]
+#[path = "../../../../fuzz/src/ndn_targets.rs"]
+mod ndn_targets;
 mod oracle_etherparse;
 mod oracle_smoltcp;
 mod round_trip;
