@@ -3,11 +3,14 @@
 //!
 //! Values are next-hop numbers below [`MAX_VALUES`]; what they mean is the caller's business.
 
+mod runs;
 mod v4;
 mod v6;
+mod v6_writer;
 
 pub use v4::{Lpm4, Lpm4Writer};
 pub use v6::Lpm6;
+pub use v6_writer::Lpm6Writer;
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -36,6 +39,9 @@ pub enum LpmError {
     /// Every group for prefixes longer than 24 bits is in use (or waits for its grace period).
     #[error("no free group for prefixes longer than 24 bits; make the table with more groups")]
     GroupsFull,
+    /// Nodes or leaves of the IPv6 trie are out (or wait for their grace period).
+    #[error("no room for more nodes of the IPv6 table; make it with more spare nodes")]
+    NodesFull,
 }
 
 /// An IPv4 prefix: the address in host order, bits after `len` zero.

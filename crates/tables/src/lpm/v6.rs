@@ -1,5 +1,9 @@
 //! IPv6: a table of the first 18 bits, then nodes of 6 bits whose children and leaves are found by counting
-//! bits (poptrie; Asai and Ohara, SIGCOMM 2015). Immutable: an update builds the next snapshot.
+//! bits (poptrie; Asai and Ohara, SIGCOMM 2015). [`Lpm6::build`] makes a table that stays as it is,
+//! [`Lpm6Writer`](super::Lpm6Writer) one that changes.
+//!
+//! Prefixes of up to 18 bits lie in an array of their own, which a lookup reads only where no longer one
+//! covers the address, so that a change of a default route does not touch the trie.
 
 use super::{LpmError, MAX_VALUES, NO_ROUTE, Prefix6, STAGE};
 use crate::memory::{Memory, Pages, prefetch};
@@ -8,32 +12,35 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
 
-const DIRECT_LEN: u32 = 18;
-const STRIDE: u32 = 6;
-const FANOUT: usize = 1 << STRIDE;
+pub(super) const DIRECT_LEN: u32 = 18;
+pub(super) const STRIDE: u32 = 6;
+pub(super) const FANOUT: usize = 1 << STRIDE;
 /// Bit of a direct word that tells a value (or no route) in place of a node.
-const LEAF: u32 = 1 << 31;
+pub(super) const LEAF: u32 = 1 << 31;
 /// Value bits of a leaf without a route.
-const NO_VALUE: u32 = MAX_VALUES;
+pub(super) const NO_VALUE: u32 = MAX_VALUES;
+/// Bits of an address: no node begins after them.
+const ADDRESS_LEN: u32 = 128;
 
 /// Which children are nodes, where runs of equal leaves start, and where both arrays are
 /// (nodes in the low half of the last word, leaves in the high half).
-type Words = [AtomicU64; 3];
+pub(super) type Words = [AtomicU64; 3];
 
 /// A node as it is built.
 #[derive(Clone, Copy, Default)]
-struct Node {
-    children: u64,
-    leaf_runs: u64,
-    first_child: u32,
-    first_leaf: u32,
+pub(super) struct Node {
+    pub(super) children: u64,
+    pub(super) leaf_runs: u64,
+    pub(super) first_child: u32,
+    pub(super) first_leaf: u32,
 }
 
 impl Node {
     #[inline(always)]
-    fn load(words: &Words) -> Self {
-        // Relaxed: the table is immutable after `build`, and was handed over as a whole.
-        let bases = words[2].load(Ordering::Relaxed);
+    pub(super) fn load(words: &Words) -> Self {
+        // Acquire: pairs with the release store in `Lpm6Writer::publish`: children come before the word that
+        // tells of them. The other words never change while a reader may be here.
+        let bases = words[2].load(Ordering::Acquire);
         Self {
             children: words[0].load(Ordering::Relaxed),
             leaf_runs: words[1].load(Ordering::Relaxed),
@@ -42,32 +49,65 @@ impl Node {
         }
     }
 
-    fn store(self, words: &Words) {
-        let bases = u64::from(self.first_leaf) << 32 | u64::from(self.first_child);
-        // Relaxed: nobody else has the table yet.
+    pub(super) fn store(self, words: &Words) {
+        // Relaxed: no reader can come here yet.
         words[0].store(self.children, Ordering::Relaxed);
         words[1].store(self.leaf_runs, Ordering::Relaxed);
-        words[2].store(bases, Ordering::Relaxed);
+        words[2].store(self.bases(), Ordering::Relaxed);
+    }
+
+    pub(super) fn bases(self) -> u64 {
+        u64::from(self.first_leaf) << 32 | u64::from(self.first_child)
+    }
+
+    pub(super) fn child_count(self) -> usize {
+        self.children.count_ones() as usize
+    }
+
+    pub(super) fn leaf_count(self) -> usize {
+        self.leaf_runs.count_ones() as usize
     }
 
     /// Goes to the child for 6 bits of the address: a node's number, or a leaf's.
     #[inline(always)]
-    fn step(self, bits: u32) -> Step {
+    pub(super) fn step(self, bits: u32) -> Step {
         let upto = u64::MAX >> (63 - bits);
         if self.children >> bits & 1 == 1 {
             Step::Node(self.first_child + (self.children & upto).count_ones() - 1)
         } else {
-            Step::Leaf(self.first_leaf + (self.leaf_runs & upto).count_ones() - 1)
+            Step::Leaf((self.first_leaf + (self.leaf_runs & upto).count_ones()).saturating_sub(1))
         }
     }
 }
 
-enum Step {
+pub(super) enum Step {
     Node(u32),
     Leaf(u32),
 }
 
-/// An IPv6 table: at most 4 dependent accesses for a /36, 6 for a /48, 8 for a /64.
+/// A prefix of up to 18 bits in the array of such: its length plus one in the top byte, then its value.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Short(pub(super) u32);
+
+impl Short {
+    pub(super) fn new(len: u8, value: u32) -> Self {
+        Self((u32::from(len) + 1) << 24 | value)
+    }
+    /// Length plus one; zero without a prefix.
+    pub(super) fn depth(self) -> u8 {
+        (self.0 >> 24) as u8
+    }
+    /// The word as value bits of a leaf.
+    pub(super) fn leaf(self) -> u32 {
+        match self.depth() {
+            0 => NO_VALUE,
+            _ => self.0 & (MAX_VALUES - 1),
+        }
+    }
+}
+
+/// An IPv6 table: at most 4 dependent accesses for a /36, 6 for a /48, 8 for a /64, and one more where only
+/// a prefix of up to 18 bits covers the address.
 ///
 /// ```
 /// use tables::lpm::{Lpm6, Prefix6};
@@ -81,10 +121,12 @@ enum Step {
 /// ```
 #[derive(Debug)]
 pub struct Lpm6 {
-    direct: Memory<AtomicU32>,
-    nodes: Memory<Words>,
-    leaves: Memory<AtomicU32>,
-    len: usize,
+    pub(super) direct: Memory<AtomicU32>,
+    pub(super) short: Memory<AtomicU32>,
+    pub(super) nodes: Memory<Words>,
+    pub(super) leaves: Memory<AtomicU32>,
+    /// Number of prefixes; a word, as a writer changes it.
+    pub(super) len: AtomicU64,
 }
 
 impl Lpm6 {
@@ -93,44 +135,50 @@ impl Lpm6 {
     /// # Errors
     /// If a value does not fit 24 bits.
     pub fn build(prefixes: &[(Prefix6, u32)]) -> Result<Self, LpmError> {
-        if let Some(&(_, value)) = prefixes.iter().find(|(_, value)| *value >= MAX_VALUES) {
-            return Err(LpmError::Value(value));
-        }
-        let mut sorted = prefixes.to_vec();
-        // By address, then short before long, so that what nests comes after what it nests in; reversed
-        // before the removal of duplicates, so that the last one of the caller's order stays.
-        sorted.reverse();
-        sorted.sort_by_key(|&(prefix, _)| prefix);
-        sorted.dedup_by_key(|&mut (prefix, _)| prefix);
+        let sorted = sorted(prefixes)?;
+        Ok(Self::of(&sorted, 0, 0).0)
+    }
+
+    /// Makes a table of sorted prefixes with room for more nodes and leaves; also tells how many there are.
+    pub(super) fn of(
+        sorted: &[(Prefix6, u32)],
+        spare_nodes: usize,
+        spare_leaves: usize,
+    ) -> (Self, usize, usize) {
         let mut builder = Builder::default();
-        let direct = builder.direct(&sorted);
-        Ok(Self {
-            direct: copy_words(&direct),
-            nodes: {
-                let nodes = Memory::zeroed(builder.nodes.len(), Pages::Huge);
-                for (words, node) in nodes.iter().zip(&builder.nodes) {
-                    node.store(words);
-                }
-                nodes
-            },
-            leaves: copy_words(&builder.leaves),
-            len: sorted.len(),
-        })
+        let (direct, short) = builder.direct(sorted);
+        let (nodes_used, leaves_used) = (builder.nodes.len(), builder.leaves.len());
+        let nodes = Memory::zeroed(nodes_used + spare_nodes, Pages::Huge);
+        for (words, node) in nodes.iter().zip(&builder.nodes) {
+            node.store(words);
+        }
+        let table = Self {
+            direct: copy_words(&direct, 0),
+            short: copy_words(&short, 0),
+            nodes,
+            leaves: copy_words(&builder.leaves, spare_leaves),
+            len: AtomicU64::new(sorted.len() as u64),
+        };
+        (table, nodes_used, leaves_used)
     }
 
     /// Number of prefixes.
     pub fn len(&self) -> usize {
-        self.len
+        // Relaxed: a number for people.
+        self.len.load(Ordering::Relaxed) as usize
     }
 
     /// True without prefixes.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
-    /// Bytes of the table.
+    /// Bytes of the table, spare room of a writer included.
     pub fn size_bytes(&self) -> usize {
-        size_of_val(&*self.direct) + size_of_val(&*self.nodes) + size_of_val(&*self.leaves)
+        size_of_val(&*self.direct)
+            + size_of_val(&*self.short)
+            + size_of_val(&*self.nodes)
+            + size_of_val(&*self.leaves)
     }
 
     /// Returns the value of the longest prefix that covers `address`.
@@ -142,15 +190,29 @@ impl Lpm6 {
         }
         let mut node = word;
         let mut offset = DIRECT_LEN;
-        loop {
+        while offset < ADDRESS_LEN {
             match Node::load(&self.nodes[node as usize]).step(bits_at(address, offset)) {
                 Step::Node(next) => node = next,
-                Step::Leaf(leaf) => {
-                    return as_value(self.leaves[leaf as usize].load(Ordering::Relaxed));
-                }
+                Step::Leaf(leaf) => return self.leaf_value(address, leaf),
             }
             offset += STRIDE;
         }
+        None
+    }
+
+    #[inline(always)]
+    fn leaf_value(&self, address: u128, leaf: u32) -> Option<u32> {
+        // Relaxed: came with the node that tells of it.
+        let value = self.leaves[leaf as usize].load(Ordering::Relaxed);
+        as_value(value).or_else(|| self.short_value(address))
+    }
+
+    /// The value of the longest prefix of up to 18 bits.
+    #[cold]
+    fn short_value(&self, address: u128) -> Option<u32> {
+        // Relaxed: the word is the whole message.
+        let word = self.short[direct_index(address)].load(Ordering::Relaxed);
+        as_value(Short(word).leaf())
     }
 
     /// Looks `addresses` (host order) up with their memory accesses overlapped, and writes each value, or
@@ -183,7 +245,7 @@ impl Lpm6 {
         let mut landed = [(0_u8, 0_u32); STAGE];
         let mut landings = 0;
         let mut offset = DIRECT_LEN;
-        while walkers > 0 {
+        while walkers > 0 && offset < ADDRESS_LEN {
             let mut still = 0;
             for at in 0..walkers {
                 let (place, node) = walking[at];
@@ -205,26 +267,40 @@ impl Lpm6 {
             offset += STRIDE;
         }
         for &(place, leaf) in &landed[..landings] {
-            let word = self.leaves[leaf as usize].load(Ordering::Relaxed);
-            values[usize::from(place)] = as_value(word).unwrap_or(NO_ROUTE);
+            let place = usize::from(place);
+            values[place] = self.leaf_value(addresses[place], leaf).unwrap_or(NO_ROUTE);
         }
     }
 
     #[inline(always)]
     fn direct_word(&self, address: u128) -> u32 {
-        // Relaxed: as in `Node::load`.
-        self.direct[direct_index(address)].load(Ordering::Relaxed)
+        // Acquire: pairs with the release store in `Lpm6Writer::publish`.
+        self.direct[direct_index(address)].load(Ordering::Acquire)
     }
 }
 
+/// Sorts prefixes by address, then short before long, so that what nests comes after what it nests in; of
+/// equal ones the last of the caller's stays.
+pub(super) fn sorted(prefixes: &[(Prefix6, u32)]) -> Result<Vec<(Prefix6, u32)>, LpmError> {
+    if let Some(&(_, value)) = prefixes.iter().find(|(_, value)| *value >= MAX_VALUES) {
+        return Err(LpmError::Value(value));
+    }
+    let mut sorted = prefixes.to_vec();
+    // Reversed before the (stable) sort and the removal of duplicates, which keeps the first.
+    sorted.reverse();
+    sorted.sort_by_key(|&(prefix, _)| prefix);
+    sorted.dedup_by_key(|&mut (prefix, _)| prefix);
+    Ok(sorted)
+}
+
 #[inline(always)]
-fn direct_index(address: u128) -> usize {
+pub(super) fn direct_index(address: u128) -> usize {
     (address >> (128 - DIRECT_LEN)) as usize
 }
 
 /// Six bits of the address from bit `offset`; beyond the address, zeros.
 #[inline(always)]
-fn bits_at(address: u128, offset: u32) -> u32 {
+pub(super) fn bits_at(address: u128, offset: u32) -> u32 {
     (address << offset >> (128 - STRIDE)) as u32
 }
 
@@ -233,43 +309,55 @@ fn as_value(leaf: u32) -> Option<u32> {
     (leaf < MAX_VALUES).then_some(leaf)
 }
 
-fn copy_words(words: &[u32]) -> Memory<AtomicU32> {
-    let memory = Memory::<AtomicU32>::zeroed(words.len(), Pages::Huge);
+fn copy_words(words: &[u32], spare: usize) -> Memory<AtomicU32> {
+    let memory = Memory::<AtomicU32>::zeroed(words.len() + spare, Pages::Huge);
     for (to, &from) in memory.iter().zip(words) {
         to.store(from, Ordering::Relaxed);
     }
     memory
 }
 
+/// Nodes and leaves of a (part of a) trie, children of a node and leaves of a node side by side.
 #[derive(Default)]
-struct Builder {
-    nodes: Vec<Node>,
-    leaves: Vec<u32>,
+pub(super) struct Builder {
+    pub(super) nodes: Vec<Node>,
+    pub(super) leaves: Vec<u32>,
 }
 
 impl Builder {
-    /// Builds everything and returns the direct words. `sorted`: by address, then length.
-    fn direct(&mut self, sorted: &[(Prefix6, u32)]) -> Vec<u32> {
-        let mut direct = vec![LEAF | NO_VALUE; 1 << DIRECT_LEN];
+    /// Builds everything and returns the direct words and those of short prefixes. `sorted`: by address,
+    /// then length.
+    fn direct(&mut self, sorted: &[(Prefix6, u32)]) -> (Vec<u32>, Vec<u32>) {
+        let mut direct = vec![LEAF; 1 << DIRECT_LEN];
+        let mut short = vec![Short::default().0; 1 << DIRECT_LEN];
         let mut rest = sorted;
         while let Some(&(prefix, _)) = rest.first() {
             let slot = direct_index(prefix.address);
             let here = rest.partition_point(|(prefix, _)| direct_index(prefix.address) == slot);
             let (mine, after) = rest.split_at(here);
             rest = after;
-            let short = mine.partition_point(|(p, _)| u32::from(p.len) <= DIRECT_LEN);
-            for &(prefix, value) in &mine[..short] {
+            let first_long = mine.partition_point(|(p, _)| u32::from(p.len) <= DIRECT_LEN);
+            for &(prefix, value) in &mine[..first_long] {
                 let span = 1_usize << (DIRECT_LEN - u32::from(prefix.len));
-                direct[slot..slot + span].fill(LEAF | value);
+                short[slot..slot + span].fill(Short::new(prefix.len, value).0);
             }
-            if short < mine.len() {
-                let inherited = direct[slot] & !LEAF;
-                let node = self.reserve(1);
-                self.fill(node, &mine[short..], DIRECT_LEN, inherited);
-                direct[slot] = node;
+            if first_long < mine.len() {
+                direct[slot] = self.tree(&mine[first_long..], DIRECT_LEN, NO_VALUE);
             }
         }
-        direct
+        for (word, &short) in direct.iter_mut().zip(&short) {
+            if *word & LEAF != 0 {
+                *word |= Short(short).leaf();
+            }
+        }
+        (direct, short)
+    }
+
+    /// Builds a node and what is below it (see [`fill`](Self::fill)) and returns its number.
+    pub(super) fn tree(&mut self, sorted: &[(Prefix6, u32)], offset: u32, inherited: u32) -> u32 {
+        let node = self.reserve(1);
+        self.fill(node, sorted, offset, inherited);
+        node
     }
 
     fn reserve(&mut self, count: usize) -> u32 {
@@ -311,20 +399,26 @@ impl Builder {
         for &(slot, _) in &children {
             node.children |= 1 << slot;
         }
-        let mut last = None;
-        for (slot, &value) in slots.iter().enumerate() {
-            let is_leaf = node.children >> slot & 1 == 0;
-            if is_leaf && last != Some(value) {
-                node.leaf_runs |= 1 << slot;
-                self.leaves.push(value);
-                last = Some(value);
-            }
-        }
+        node.leaf_runs = leaf_runs(&slots, node.children, |value| self.leaves.push(value));
         self.nodes[at as usize] = node;
         for (child, (slot, list)) in (first_child..).zip(children) {
             self.fill(child, list, offset + STRIDE, slots[slot]);
         }
     }
+}
+
+/// Finds where runs of equal leaves start among the slots that are not children; `leaf` hears their values.
+pub(super) fn leaf_runs(slots: &[u32; FANOUT], children: u64, mut leaf: impl FnMut(u32)) -> u64 {
+    let (mut runs, mut last) = (0, None);
+    for (slot, &value) in slots.iter().enumerate() {
+        let is_leaf = children >> slot & 1 == 0;
+        if is_leaf && last != Some(value) {
+            runs |= 1 << slot;
+            leaf(value);
+            last = Some(value);
+        }
+    }
+    runs
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
