@@ -21,14 +21,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod host;
 mod link;
+mod network;
 mod replay;
 mod world;
 
 pub use graph::fault::{Faults, Random};
+pub use host::{Delivered, Family, Host, HostConfig, IcmpError, Probe};
 pub use link::HostId;
+pub use network::Network;
 pub use replay::replayable;
-pub use world::{Plan, World, patch};
+pub use world::{Plan, Port, World, patch, port_mac};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::Config;
+use dataplane::{PortFacts, topology};
 use graph::fault::{FaultLink, Faults, Random};
 use graph::{
-    Graph, GraphBuilder, IdleConfig, Mode, Next, Spread, TxFull, Wake, Worker, WorkerHandle,
-    WorkerPort, WorkerSetup,
+    Graph, GraphBuilder, IdleConfig, Mode, Next, NodeCounters, Spread, TxFull, Wake, Worker,
+    WorkerHandle, WorkerPort, WorkerSetup,
 };
 use io::wait::{PollSet, Woken};
 use io::{HugePages, Pool, PortId, WorkerId};
-use wire::{FlowSecret, Instant};
+use wire::{DropReason, FlowSecret, Instant, MacAddr};
 
 use crate::link::{Balance, HostId, Link, SharedLink, SimQueue, lock};
 
@@ -124,6 +126,38 @@ impl World {
     /// # Panics
     /// If there is no memory for frames.
     pub fn worker(&mut self, ports: Vec<Port>, graph: impl Fn(usize) -> Graph, plan: Plan) {
+        self.workers(ports, |_, _, ports| graph(ports), plan);
+    }
+
+    /// Makes the product's node of a configuration, whose ports are `ports` in their order; returns what
+    /// its workers share. Port n has the MAC address [`port_mac`] of n.
+    ///
+    /// # Panics
+    /// If the configuration makes no sense.
+    pub fn node(&mut self, ports: Vec<Port>, config: &Config, plan: Plan) -> topology::Shared {
+        let facts: Vec<_> = (0..ports.len() as u16)
+            .map(|port| PortFacts {
+                mac: port_mac(port),
+                mtu: 1500,
+            })
+            .collect();
+        let secret = self.random.next_u64();
+        let shared = topology::shared(config, &facts, secret).expect("a right configuration");
+        let count = plan.workers;
+        let graph = |worker, frames, _| {
+            topology::graph(&shared, worker, count, frames).expect("a graph of the node")
+        };
+        self.workers(ports, graph, plan);
+        shared
+    }
+
+    /// `graph` gets the worker, the frames of its pool and the number of ports.
+    fn workers(
+        &mut self,
+        ports: Vec<Port>,
+        graph: impl Fn(WorkerId, usize, usize) -> Graph,
+        plan: Plan,
+    ) {
         let pools = Pool::split(plan.frames, plan.workers, 2048, HugePages::Never)
             .expect("memory for frames");
         let meshes = graph::mesh(plan.workers, plan.handoff_depth).expect("doorbells");
@@ -149,8 +183,8 @@ impl World {
                 })
                 .collect();
             let setup = WorkerSetup {
+                graph: graph(WorkerId(index), pool.capacity(), ports.len()),
                 pool,
-                graph: graph(ports.len()),
                 ports,
                 mesh,
                 spread: Some(Spread::new(secret.clone(), plan.workers)),
@@ -321,6 +355,7 @@ impl World {
             total.under_way += link.under_way;
         }
         let (mut received, mut sent, mut dropped, mut consumed) = (0, 0, 0, 0);
+        let (mut made, mut given, mut taken) = (0, 0, 0);
         for sim in &self.workers {
             let report = sim.worker.report().expect("the worker stopped");
             assert_eq!(report.home, report.frames, "frames are missing: {report:?}");
@@ -328,11 +363,12 @@ impl World {
             received += counters.rx_pkts.get();
             sent += counters.tx_pkts.get();
             dropped += counters.dropped_pkts();
-            consumed += counters
-                .nodes
-                .iter()
-                .map(|node| node.consumed_pkts.get())
-                .sum::<u64>();
+            given += counters.handoff_out_pkts.get();
+            taken += counters.handoff_in_pkts.get();
+            for node in counters.nodes.iter() {
+                consumed += node.consumed_pkts.get();
+                made += frames_made(node);
+            }
             let by_nodes: u64 = counters.ports.iter().map(|port| port.tx_pkts.get()).sum();
             assert_eq!(
                 counters.tx_pkts.get(),
@@ -349,12 +385,43 @@ impl World {
             received + total.under_way,
             "sent by hosts, received by workers: {total:?}"
         );
+        assert_eq!(given, taken, "handed over = taken over");
         assert_eq!(
-            received,
+            received + made,
             sent + dropped + consumed,
-            "received = sent + dropped + consumed"
+            "received + made = sent + dropped + consumed"
         );
     }
+}
+
+/// Returns the MAC address that [`World::node`] gives a port.
+pub fn port_mac(port: u16) -> MacAddr {
+    let [high, low] = port.to_be_bytes();
+    MacAddr([2, 0, 0, 0xaa, high, low])
+}
+
+/// Returns how many frames a node made, and checks that it lost none of those that it was given.
+fn frames_made(node: &NodeCounters) -> u64 {
+    if node.name == "tx" {
+        return 0;
+    }
+    let on: u64 = node.edges.iter().map(|edge| edge.pkts.get()).sum();
+    let out = on + node.dropped_pkts() + node.consumed_pkts.get();
+    // What waited in the inbox when the worker ended was dropped without having been looked at.
+    let unseen = node.drops(DropReason::Shutdown);
+    let makes = ["resolve", "icmp-error", "ip4-fragment", "bridge-output"];
+    let made = out.checked_sub(node.pkts.get()).unwrap_or_else(|| {
+        panic!(
+            "{} was given {} and let go of {out}",
+            node.name,
+            node.pkts.get()
+        )
+    });
+    let may = makes.contains(&&*node.name)
+        || node.name.starts_with("bridge-")
+        || node.name.starts_with("link-");
+    assert!(may || made <= unseen, "{} made {made} frames", node.name);
+    if may { made } else { 0 }
 }
 
 /// Makes a graph that joins ports 0 and 1 by a link without faults.
