@@ -1,7 +1,8 @@
 //! The memory that frames live in, and each worker's private stock of free frames (IO-1).
 
 use core::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 
 use crate::batch::Batch;
 use crate::frame::Frame;
@@ -75,7 +76,11 @@ pub struct Region {
     bytes: usize,
     frames: u32,
     frame_bytes: u32,
-    pages: PageKind,
+    /// Reserved huge pages: known at once.
+    huge: bool,
+    /// The pages in force, known when the memory is filled in.
+    pages: OnceLock<PageKind>,
+    filler: Mutex<Option<JoinHandle<std::io::Result<()>>>>,
 }
 
 // SAFETY: the region is plain mapped memory; who may touch which slot is decided by `Frame` tokens.
@@ -84,11 +89,20 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps a region of `frames` slots of `frame_bytes` (a power of two from 2048 to 32768).
+    /// Maps a region of `frames` slots of `frame_bytes` (a power of two from 2048 to 32768) and fills it
+    /// in.
     ///
     /// # Errors
     /// Impossible sizes, no huge pages where they are required, or no memory.
     pub fn new(frames: u32, frame_bytes: u32, huge: HugePages) -> Result<Arc<Self>, RegionError> {
+        let region = Self::start(frames, frame_bytes, huge)?;
+        region.wait_filled()?;
+        Ok(region)
+    }
+
+    /// As [`Region::new`], but leaves it to a thread to fill the memory in: see
+    /// [`Region::wait_filled`].
+    fn start(frames: u32, frame_bytes: u32, huge: HugePages) -> Result<Arc<Self>, RegionError> {
         if frames == 0 || !frame_bytes.is_power_of_two() || !(2048..=32768).contains(&frame_bytes) {
             return Err(RegionError::Geometry {
                 frames,
@@ -96,16 +110,16 @@ impl Region {
             });
         }
         let bytes = (frames as usize * frame_bytes as usize).next_multiple_of(HUGE_PAGE_BYTES);
-        let (base, pages) = match huge {
-            HugePages::Never => (map(bytes, 0)?, PageKind::Normal),
+        let (base, huge) = match huge {
+            HugePages::Never => (map(bytes, 0)?, false),
             HugePages::Require => {
                 let base = map(bytes, libc::MAP_HUGETLB)
                     .map_err(|_| RegionError::NoHugePages { bytes })?;
-                (base, PageKind::Huge)
+                (base, true)
             }
             HugePages::Auto => match map(bytes, libc::MAP_HUGETLB) {
-                Ok(base) => (base, PageKind::Huge),
-                Err(_) => map_transparent(bytes)?,
+                Ok(base) => (base, true),
+                Err(_) => (map_transparent(bytes)?, false),
             },
         };
         Ok(Arc::new(Self {
@@ -113,8 +127,34 @@ impl Region {
             bytes,
             frames,
             frame_bytes,
-            pages,
+            huge,
+            pages: OnceLock::new(),
+            filler: Mutex::new(start_to_fill(base, bytes)),
         }))
+    }
+
+    /// Waits until the kernel has given every page. Memory may be used before that: pages that are not
+    /// there yet come when they are touched.
+    ///
+    /// # Errors
+    /// The kernel has no memory left.
+    pub fn wait_filled(&self) -> Result<(), RegionError> {
+        let mut filler = self.filler.lock().unwrap_or_else(PoisonError::into_inner);
+        let filled = match filler.take().map(JoinHandle::join) {
+            Some(Ok(filled)) => filled,
+            // Filled before; or on first use, which it is even if the thread died.
+            None | Some(Err(_)) => Ok(()),
+        };
+        match filled {
+            // Before Linux 5.14 the pages come when they are first used.
+            Err(source) if source.kind() != std::io::ErrorKind::InvalidInput => {
+                Err(RegionError::Map {
+                    bytes: self.bytes,
+                    source,
+                })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Cuts the region into one private pool a worker; each gets the same number of frames.
@@ -158,9 +198,23 @@ impl Region {
     pub fn frame_bytes(&self) -> u32 {
         self.frame_bytes
     }
-    /// Returns the pages that the kernel gave.
+    /// Returns the pages that the kernel gave; waits until it has.
     pub fn pages(&self) -> PageKind {
-        self.pages
+        *self.pages.get_or_init(|| {
+            // What is missing after a failure is not huge.
+            let _ = self.wait_filled();
+            if self.huge {
+                PageKind::Huge
+            } else if huge_bytes(self.base) >= self.bytes / 2 {
+                PageKind::Transparent
+            } else {
+                PageKind::Normal
+            }
+        })
+    }
+    /// Tells whether the region is made of reserved huge pages.
+    pub(crate) fn is_huge(&self) -> bool {
+        self.huge
     }
 
     /// Returns the index of the slot that holds the address; `None` if it is not in this region.
@@ -217,19 +271,16 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        // The filler must not outlive the mapping.
+        let _ = self.wait_filled();
         // SAFETY: this is the mapping that `map` made, and the last owner is gone; pools with frames
         // outstanding leak their share of the `Arc`, so none can reach it.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Maps zeroed anonymous memory and fills it in.
-fn map(bytes: usize, extra_flags: libc::c_int) -> Result<NonNull<u8>, RegionError> {
-    map_with(bytes, libc::MAP_POPULATE | extra_flags)
-}
-
-/// Maps zeroed anonymous memory, filled in only if the flags say so.
-fn map_with(bytes: usize, flags: libc::c_int) -> Result<NonNull<u8>, RegionError> {
+/// Maps zeroed anonymous memory; the pages are not there yet.
+fn map(bytes: usize, flags: libc::c_int) -> Result<NonNull<u8>, RegionError> {
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
     let address = unsafe {
         libc::mmap(
@@ -253,12 +304,10 @@ fn map_with(bytes: usize, flags: libc::c_int) -> Result<NonNull<u8>, RegionError
     })
 }
 
-/// Maps memory aligned to huge pages, asks the kernel for transparent ones, and fills it in; tells what the
-/// kernel gave.
-fn map_transparent(bytes: usize) -> Result<(NonNull<u8>, PageKind), RegionError> {
-    // Not populated yet: pages that are there already would stay small.
+/// Maps memory aligned to huge pages and asks the kernel for transparent ones.
+fn map_transparent(bytes: usize) -> Result<NonNull<u8>, RegionError> {
     let spare = bytes + HUGE_PAGE_BYTES;
-    let start = map_with(spare, libc::MAP_NORESERVE)?;
+    let start = map(spare, libc::MAP_NORESERVE)?;
     let skip = start.align_offset(HUGE_PAGE_BYTES);
     // SAFETY: `skip` is less than a huge page, by which the mapping is longer than `bytes`.
     let base = unsafe { start.add(skip) };
@@ -268,22 +317,31 @@ fn map_transparent(bytes: usize) -> Result<(NonNull<u8>, PageKind), RegionError>
     unmap(end, HUGE_PAGE_BYTES - skip);
     // SAFETY: advises on exactly the part that is left.
     unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
-    // SAFETY: as above; this is a new mapping, so that nothing is overwritten.
-    let filled = unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) };
-    if filled != 0 {
-        // Before Linux 5.14 the pages come when they are first used.
-        let source = std::io::Error::last_os_error();
-        if source.kind() != std::io::ErrorKind::InvalidInput {
-            unmap(base, bytes);
-            return Err(RegionError::Map { bytes, source });
-        }
-    }
-    let pages = if huge_bytes(base) >= bytes / 2 {
-        PageKind::Transparent
+    Ok(base)
+}
+
+/// Makes the kernel give every page of a mapping, on a thread of its own: that takes it milliseconds,
+/// which the start of a node has better use for. Returns `None` if the pages are left to first use.
+fn start_to_fill(base: NonNull<u8>, bytes: usize) -> Option<JoinHandle<std::io::Result<()>>> {
+    let base = base.as_ptr() as usize;
+    std::thread::Builder::new()
+        .name("filler".into())
+        .spawn(move || (0..bytes).step_by(HUGE_PAGE_BYTES).try_for_each(|from| fill(base + from)))
+        .ok()
+}
+
+/// Makes the kernel give the pages of one huge page's range.
+fn fill(address: usize) -> std::io::Result<()> {
+    // In small steps: a step keeps other threads from mapping memory.
+    let address = core::ptr::without_provenance_mut::<libc::c_void>(address);
+    // SAFETY: the region that started the filler waits for it before it unmaps this range; the call
+    // changes no content.
+    let filled = unsafe { libc::madvise(address, HUGE_PAGE_BYTES, libc::MADV_POPULATE_WRITE) };
+    if filled == 0 {
+        Ok(())
     } else {
-        PageKind::Normal
-    };
-    Ok((base, pages))
+        Err(std::io::Error::last_os_error())
+    }
 }
 
 /// Unmaps part of a mapping of our own, to which nothing refers; nothing if `bytes` is zero.
@@ -351,8 +409,26 @@ impl Pool {
         frame_bytes: u32,
         huge: HugePages,
     ) -> Result<Vec<Self>, RegionError> {
+        let pools = Self::split_early(frames_per_worker, workers, frame_bytes, huge)?;
+        if let Some(pool) = pools.first() {
+            pool.region.wait_filled()?;
+        }
+        Ok(pools)
+    }
+
+    /// As [`Pool::split`], but returns while the kernel still fills the memory in, so that ports can be
+    /// opened meanwhile: see [`Region::wait_filled`].
+    ///
+    /// # Errors
+    /// As [`Region::new`].
+    pub fn split_early(
+        frames_per_worker: u32,
+        workers: u16,
+        frame_bytes: u32,
+        huge: HugePages,
+    ) -> Result<Vec<Self>, RegionError> {
         let frames = frames_per_worker.saturating_mul(u32::from(workers.max(1)));
-        Ok(Region::new(frames, frame_bytes, huge)?.pools(workers))
+        Ok(Region::start(frames, frame_bytes, huge)?.pools(workers))
     }
 
     /// Makes one pool over a region of its own.
@@ -540,6 +616,7 @@ mod tests {
     #[test]
     fn a_region_is_zeroed_aligned_and_honest_about_its_pages() {
         let region = Region::new(4096, 2048, HugePages::Auto).unwrap();
+        assert_eq!(region.is_huge(), region.pages() == PageKind::Huge);
         assert_eq!(region.base().as_ptr() as usize % HUGE_PAGE_BYTES, 0);
         match region.pages() {
             PageKind::Huge => {}
@@ -550,6 +627,18 @@ mod tests {
         let mut frame = pool.alloc().unwrap();
         assert!(frame.set_range(0, 2048));
         assert!(frame.data().iter().all(|byte| *byte == 0));
+        pool.free(frame);
+    }
+
+    #[test]
+    fn memory_can_be_used_while_it_is_filled_in() {
+        let mut pools = Pool::split_early(8192, 1, 2048, HugePages::Auto).unwrap();
+        let mut pool = pools.remove(0);
+        let mut frame = pool.alloc().unwrap();
+        assert!(frame.fill(b"early"));
+        pool.region().wait_filled().unwrap();
+        pool.region().wait_filled().unwrap();
+        assert_eq!(frame.data(), b"early");
         pool.free(frame);
     }
 

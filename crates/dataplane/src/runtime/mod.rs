@@ -83,6 +83,7 @@ impl Dataplane {
         let pools = open::pools(config, count)?;
         let region = Arc::clone(pools[0].region());
         let (ports, queues) = open::ports(config, links, &region, count)?;
+        region.wait_filled()?;
         let facts: Vec<_> = ports.iter().map(OpenedPort::facts).collect();
         let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
         let shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random());

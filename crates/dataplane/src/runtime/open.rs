@@ -67,7 +67,7 @@ impl OpenedPort {
     }
 }
 
-/// Maps the memory for frames: one pool a worker.
+/// Maps the memory for frames, one pool a worker; the kernel fills it in while the ports are opened.
 pub(super) fn pools(config: &Config, workers: u16) -> Result<Vec<Pool>, StartError> {
     let node = &config.node;
     let huge = match node.huge_pages {
@@ -75,7 +75,7 @@ pub(super) fn pools(config: &Config, workers: u16) -> Result<Vec<Pool>, StartErr
         HugePagesConfig::Require => HugePages::Require,
         HugePagesConfig::Never => HugePages::Never,
     };
-    Ok(Pool::split(
+    Ok(Pool::split_early(
         node.frames_per_worker,
         workers,
         node.frame_bytes,

@@ -1,29 +1,29 @@
 //! The redirect program on an interface, and what else a port holds of it.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::attached::attached_xdp;
+use super::redirect::Row;
 use super::refusal;
 use super::socket::{Socket, retry_busy};
-use crate::bpf::{self, AttachMode, BpfError, Filter, Map, MapKind, Program};
+use crate::bpf::{self, AttachMode, BpfError, Filter};
 use crate::ethtool::{Channels, Ethtool};
 
-/// Holds the program, its map of sockets, promiscuous mode and the number of queues. Dropping it, or the
+/// Holds the program with its row of sockets, promiscuous mode and the number of queues. Dropping it, or the
 /// end of the process, detaches the program and ends promiscuous mode; only the number of queues needs
 /// the drop.
 #[derive(Debug)]
 pub(super) struct Attachment {
     /// Before the rest: packets must stop coming first.
     _link: bpf::Link,
-    _program: Program,
-    sockets: Map,
+    row: Row,
     promiscuous: Option<OwnedFd>,
     channels: Option<ReducedChannels>,
 }
 
 impl Attachment {
-    /// Loads the redirect program for `queues` queues and attaches it.
+    /// Finds or loads the redirect program for `queues` queues and attaches it.
     ///
     /// An error says what was refused and why, for people.
     pub(super) fn new(
@@ -33,16 +33,15 @@ impl Attachment {
         queues: u32,
         filter: &Filter,
     ) -> Result<Self, String> {
-        let (program, sockets) = load(queues, filter).map_err(|error| error.to_string())?;
+        let row = Row::new(ifindex, queues, filter).map_err(|error| error.to_string())?;
         // A program of a process that has just died may still be there for a moment.
         let link = retry_busy(&[libc::EBUSY, libc::EEXIST], || {
-            program.attach_xdp(ifindex, mode)
+            row.program().attach_xdp(ifindex, mode)
         })
         .map_err(|error| explain(interface, ifindex, mode, &error))?;
         Ok(Self {
             _link: link,
-            _program: program,
-            sockets,
+            row,
             promiscuous: None,
             channels: None,
         })
@@ -66,25 +65,13 @@ impl Attachment {
 
     /// Sends the packets of a queue to a socket.
     pub(super) fn insert(&self, queue: u32, socket: &Socket) -> Result<(), BpfError> {
-        self.sockets
-            .set_u32(queue, socket.as_fd().as_raw_fd() as u32)
+        self.row.insert(queue, socket)
     }
 
     /// Sends the packets of a queue to the kernel's stack again.
     pub(super) fn remove(&self, queue: u32) {
-        // It may be gone: the kernel removes a closed socket by itself.
-        let _ = self.sockets.remove(queue);
+        self.row.remove(queue);
     }
-}
-
-fn load(queues: u32, filter: &Filter) -> Result<(Program, Map), BpfError> {
-    let sockets = Map::create(MapKind::XskMap, "tg_sockets", 4, queues)?;
-    let insns =
-        bpf::redirect_program(sockets.raw_fd(), filter).map_err(|source| BpfError::Assemble {
-            name: "tg_redirect",
-            source,
-        })?;
-    Ok((Program::load_xdp("tg_redirect", &insns)?, sockets))
 }
 
 /// Says why a program was not attached, and names the one that is there.

@@ -43,6 +43,7 @@ mod open;
 mod partial;
 #[expect(unsafe_code, reason = "takes frames back from the kernel")]
 mod queue;
+mod redirect;
 mod refusal;
 #[expect(unsafe_code, reason = "maps rings and shares them with the kernel")]
 mod ring;

@@ -9,7 +9,7 @@ use super::{AfXdpSpec, Copying, PartialChecksums, Place, RING_ENTRIES_MAX, refus
 use crate::bpf::AttachMode;
 use crate::ethtool::{Channels, Ethtool};
 use crate::interface::Interface;
-use crate::pool::{HEADROOM_BYTES, PageKind, Region};
+use crate::pool::{HEADROOM_BYTES, Region};
 use crate::port::{OpenError, OpenPort, PortSpec};
 use crate::queue::{Capabilities, Interrupt, Queue};
 
@@ -99,7 +99,7 @@ fn check_sizes(
             ),
         ));
     }
-    if slot > PAGE_BYTES && region.pages() != PageKind::Huge {
+    if slot > PAGE_BYTES && !region.is_huge() {
         return Err(OpenError::unusable(
             &port.name,
             format!(

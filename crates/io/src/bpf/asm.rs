@@ -98,6 +98,8 @@ pub mod xdp_md {
     pub const DATA: i16 = 0;
     /// End of the packet.
     pub const DATA_END: i16 = 4;
+    /// Index of the receiving interface.
+    pub const INGRESS_IFINDEX: i16 = 12;
     /// Receive queue.
     pub const RX_QUEUE_INDEX: i16 = 16;
 }

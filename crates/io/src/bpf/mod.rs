@@ -9,5 +9,5 @@ pub mod redirect;
 )]
 pub mod sys;
 
-pub use redirect::{Filter, PacketMatch, redirect_program};
+pub use redirect::{Filter, PacketMatch, Rows, redirect_program};
 pub use sys::{AttachMode, BpfError, Link, Map, MapKind, Program};

@@ -40,13 +40,48 @@ pub enum Filter {
     Except(Vec<PacketMatch>),
 }
 
+/// How the sockets of several interfaces lie in one map: a row an interface, an entry a receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Binary logarithm of the number of rows; the low bits of an interface's index choose its row.
+    pub row_bits: u32,
+    /// Binary logarithm of the number of entries in a row.
+    pub queue_bits: u32,
+}
+
+impl Rows {
+    /// Returns the number of entries of all rows.
+    pub const fn entries(self) -> u32 {
+        1 << (self.row_bits + self.queue_bits)
+    }
+
+    /// Returns the number of queues that a row has room for.
+    pub const fn queues(self) -> u32 {
+        1 << self.queue_bits
+    }
+
+    /// Returns the row of an interface.
+    pub const fn row(self, ifindex: u32) -> u32 {
+        ifindex & ((1 << self.row_bits) - 1)
+    }
+
+    /// Returns the entry of an interface's queue.
+    pub const fn key(self, ifindex: u32, queue: u32) -> u32 {
+        self.row(ifindex) << self.queue_bits | queue
+    }
+}
+
 /// Assembles the program: packets that the filter gives to the node are redirected to the socket
-/// that `sockets` (an XSKMAP) has for their receive queue; without a socket there, and for all other
-/// packets, the kernel's stack gets them.
+/// that `sockets` (an XSKMAP laid out as `rows` says) has for their interface and receive queue; without
+/// a socket there, and for all other packets, the kernel's stack gets them.
 ///
 /// # Errors
 /// A filter so long that a jump does not reach.
-pub fn redirect_program(sockets_fd: i32, filter: &Filter) -> Result<Vec<Insn>, AsmError> {
+pub fn redirect_program(
+    sockets_fd: i32,
+    filter: &Filter,
+    rows: Rows,
+) -> Result<Vec<Insn>, AsmError> {
     let mut asm = Asm::new();
     let (to_node, to_kernel) = (asm.label(), asm.label());
     asm.mov(Reg::R6, Reg::R1);
@@ -67,16 +102,33 @@ pub fn redirect_program(sockets_fd: i32, filter: &Filter) -> Result<Vec<Insn>, A
         }
         Filter::Everything | Filter::Except(_) => {}
     }
-    asm.bind(to_node)
-        .load(Width::U32, Reg::R2, Reg::R6, xdp_md::RX_QUEUE_INDEX)
-        .load_map(Reg::R1, sockets_fd)
+    asm.bind(to_node);
+    write_key(&mut asm, rows, to_kernel);
+    asm.load_map(Reg::R1, sockets_fd)
         .mov_imm(Reg::R3, XdpAction::Pass as i32)
         .call(Helper::RedirectMap)
         .exit();
-    if filters {
+    if filters || rows.row_bits > 0 {
         asm.bind(to_kernel).exit_with(XdpAction::Pass);
     }
     asm.finish()
+}
+
+/// Computes a packet's entry in the map of sockets into R2; a queue outside its row goes to the kernel.
+fn write_key(asm: &mut Asm, rows: Rows, to_kernel: Label) {
+    asm.load(Width::U32, Reg::R2, Reg::R6, xdp_md::RX_QUEUE_INDEX);
+    if rows.row_bits > 0 {
+        asm.jump_if_imm(
+            Cond::Greater,
+            Reg::R2,
+            rows.queues() as i32 - 1,
+            to_kernel,
+        )
+        .load(Width::U32, Reg::R3, Reg::R6, xdp_md::INGRESS_IFINDEX)
+        .alu_imm(Alu::And, Reg::R3, (1 << rows.row_bits) - 1)
+        .alu_imm(Alu::ShiftLeft, Reg::R3, rows.queue_bits as i32)
+        .alu(Alu::Or, Reg::R2, Reg::R3);
+    }
 }
 
 /// A 16-bit field of network byte order as a load in the machine's order sees it.

@@ -1,7 +1,7 @@
 //! The verdicts of the redirect program, packet by packet, as the kernel runs it.
 
 use etherparse::{EtherType, Ipv4Header, PacketBuilder};
-use io::bpf::{Filter, Map, MapKind, PacketMatch, Program, redirect_program};
+use io::bpf::{Filter, Map, MapKind, PacketMatch, Program, Rows, redirect_program};
 
 use crate::support::{ready, xdp_socket};
 
@@ -15,12 +15,30 @@ struct Loaded {
     _socket: std::os::fd::OwnedFd,
 }
 
+/// The layout of a program that several interfaces share.
+const SHARED: Rows = Rows {
+    row_bits: 6,
+    queue_bits: 6,
+};
+/// The layout of a program for one interface.
+const ALONE: Rows = Rows {
+    row_bits: 0,
+    queue_bits: 0,
+};
+/// The interface that a test run comes from.
+const LOOPBACK: u32 = 1;
+
 fn load(filter: &Filter) -> Loaded {
+    load_rows(filter, SHARED, SHARED.key(LOOPBACK, 0))
+}
+
+/// Loads the program and puts a socket at `key`.
+fn load_rows(filter: &Filter, rows: Rows, key: u32) -> Loaded {
     use std::os::fd::AsRawFd;
-    let sockets = Map::create(MapKind::XskMap, "tg_test", 4, 1).unwrap();
+    let sockets = Map::create(MapKind::XskMap, "tg_test", 4, rows.entries()).unwrap();
     let socket = xdp_socket().unwrap();
-    sockets.set_u32(0, socket.as_raw_fd() as u32).unwrap();
-    let insns = redirect_program(sockets.raw_fd(), filter).unwrap();
+    sockets.set_u32(key, socket.as_raw_fd() as u32).unwrap();
+    let insns = redirect_program(sockets.raw_fd(), filter, rows).unwrap();
     let program = Program::load_xdp("tg_test", &insns).unwrap_or_else(|error| panic!("{error}"));
     Loaded {
         program,
@@ -133,6 +151,23 @@ fn everything_and_nothing() {
         assert_eq!(run(Filter::Only(Vec::new())), PASS);
         assert_eq!(run(Filter::Except(Vec::new())), REDIRECT);
     }
+}
+
+#[test]
+fn each_interface_has_its_own_row() {
+    if !ready("each_interface_has_its_own_row") {
+        return;
+    }
+    let run = |rows, key| {
+        let loaded = load_rows(&Filter::Everything, rows, key);
+        loaded.program.run_once(&udp4(1)).unwrap()
+    };
+    assert_eq!(run(ALONE, 0), REDIRECT);
+    assert_eq!(run(SHARED, SHARED.key(LOOPBACK, 0)), REDIRECT);
+    assert_eq!(run(SHARED, SHARED.key(LOOPBACK + 64, 0)), REDIRECT, "the same row");
+    assert_eq!(run(SHARED, SHARED.key(LOOPBACK, 1)), PASS, "another queue");
+    assert_eq!(run(SHARED, SHARED.key(LOOPBACK + 1, 0)), PASS, "another row");
+    assert_eq!(SHARED.key(63, 63), SHARED.entries() - 1);
 }
 
 #[test]
