@@ -186,6 +186,11 @@ impl Drop for KilledNode {
 
 impl Drop for NodeProcess {
     fn drop(&mut self) {
+        if let Ok(Some(_)) = self.child.try_wait() {
+            // Its id may be another process's by now.
+            remove(&self.directory);
+            return;
+        }
         let _ = sys::terminate(self.child.id());
         let end = Instant::now() + Duration::from_secs(3);
         while Instant::now() < end {

@@ -15,7 +15,7 @@ use control::api::{
     ApiError, BridgeInfo, CaptureRequest, NeighbourInfo, RouteInfo, Stats, Timestamp,
 };
 use graph::{DrainReport, WorkerCounters};
-use io::PageKind;
+use io::Region;
 use wire::Instant;
 
 pub use capture::Capture;
@@ -35,7 +35,7 @@ pub struct Dataplane {
     file: Option<PathBuf>,
     started_at: Timestamp,
     started: Instant,
-    pages: PageKind,
+    region: Arc<Region>,
     shared: Shared,
     ports: Vec<OpenedPort>,
     counters: Vec<Arc<WorkerCounters>>,
@@ -95,7 +95,7 @@ impl Dataplane {
             file,
             started_at: Timestamp::now(),
             started,
-            pages: region.pages(),
+            region,
             shared,
             ports,
             counters: workers.counters(),

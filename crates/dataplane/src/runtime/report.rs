@@ -35,7 +35,7 @@ pub(super) fn stats(node: &Dataplane) -> Stats {
 
 fn node_info(node: &Dataplane) -> NodeInfo {
     let state = node.state();
-    let (pages, refused) = pages(node.pages);
+    let (pages, refused) = pages(node.region.pages());
     NodeInfo {
         name: state.config.node.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -3,12 +3,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use super::AfXdpSpec;
 use super::attached::attached_xdp;
-use super::redirect::Row;
+use super::redirect::{Redirects, Row};
 use super::refusal;
 use super::socket::{Socket, retry_busy};
-use crate::bpf::{self, AttachMode, BpfError, Filter};
+use crate::bpf::{self, AttachMode, BpfError};
 use crate::ethtool::{Channels, Ethtool};
+use crate::interface::Interface;
 
 /// Holds the program with its row of sockets, promiscuous mode and the number of queues. Dropping it, or the
 /// end of the process, detaches the program and ends promiscuous mode; only the number of queues needs
@@ -27,18 +29,21 @@ impl Attachment {
     ///
     /// An error says what was refused and why, for people.
     pub(super) fn new(
-        interface: &str,
-        ifindex: u32,
+        redirects: &Redirects,
+        interface: &Interface,
         mode: AttachMode,
         queues: u32,
-        filter: &Filter,
+        spec: &AfXdpSpec,
     ) -> Result<Self, String> {
-        let row = Row::new(ifindex, queues, filter).map_err(|error| error.to_string())?;
+        let ifindex = interface.index;
+        let row = redirects
+            .row(ifindex, queues, &spec.filter)
+            .map_err(|error| error.to_string())?;
         // A program of a process that has just died may still be there for a moment.
         let link = retry_busy(&[libc::EBUSY, libc::EEXIST], || {
             row.program().attach_xdp(ifindex, mode)
         })
-        .map_err(|error| explain(interface, ifindex, mode, &error))?;
+        .map_err(|error| explain(&spec.interface, ifindex, mode, &error))?;
         Ok(Self {
             _link: link,
             row,

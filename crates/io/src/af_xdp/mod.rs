@@ -2,10 +2,10 @@
 //! kernel's network stack.
 //!
 //! # How it works
-//! Each port has a small XDP program (assembled and loaded by [`crate::bpf`], no compiler and no
-//! library) that redirects the packets that the node wants to the socket of their receive queue and
-//! leaves the rest to the kernel ([`crate::bpf::Filter`]). It is attached as a BPF link: when the
-//! process ends, however it ends, the interface is a normal one again.
+//! A small XDP program (assembled and loaded by [`crate::bpf`], no compiler and no library) redirects the
+//! packets that the node wants to the socket of their interface and receive queue and leaves the rest to
+//! the kernel ([`crate::bpf::Filter`]). Ports with the same filter share it. It is attached to each as a
+//! BPF link: when the process ends, however it ends, the interfaces are normal ones again.
 //!
 //! The sockets of all ports share one registration of the node's [`Region`](crate::Region) (umem), so
 //! that a frame received on one port is sent on another by passing its slot: from one socket's RX ring

@@ -172,11 +172,11 @@ impl Opening<'_> {
     ) -> Result<Option<OpenPort>, OpenError> {
         let name = place_name(place);
         let attached = Attachment::new(
-            &self.spec.interface,
-            self.interface.index,
+            self.umem.redirects(),
+            &self.interface,
             place,
             self.queues,
-            &self.spec.filter,
+            self.spec,
         );
         let mut attachment = match attached {
             Ok(attachment) => attachment,

@@ -1,4 +1,4 @@
-//! The redirect program that the ports of a process share.
+//! The redirect program that the ports of a node share.
 //!
 //! Each change of the set of XDP programs that a kernel runs costs it an RCU grace period, some 10 ms
 //! (the BPF dispatcher, x86-64): at the start of a node, and, what hurts more, at its end, when nobody
@@ -29,8 +29,9 @@ struct Redirect {
     taken: Mutex<u64>,
 }
 
-/// The programs of this process.
-static REDIRECTS: Mutex<Vec<Weak<Redirect>>> = Mutex::new(Vec::new());
+/// The programs of the ports over one region.
+#[derive(Debug, Default)]
+pub(super) struct Redirects(Mutex<Vec<Weak<Redirect>>>);
 
 impl Redirect {
     fn load(filter: &Filter, rows: Rows) -> Result<Self, BpfError> {
@@ -60,16 +61,9 @@ impl Redirect {
     }
 }
 
-/// A port's row in a redirect program.
-#[derive(Debug)]
-pub(super) struct Row {
-    redirect: Arc<Redirect>,
-    ifindex: u32,
-}
-
-impl Row {
+impl Redirects {
     /// Finds a program for these packets with room for the interface, or loads one.
-    pub(super) fn new(ifindex: u32, queues: u32, filter: &Filter) -> Result<Self, BpfError> {
+    pub(super) fn row(&self, ifindex: u32, queues: u32, filter: &Filter) -> Result<Row, BpfError> {
         let rows = if queues <= ROWS.queues() {
             ROWS
         } else {
@@ -79,7 +73,7 @@ impl Row {
                 queue_bits: queues.next_power_of_two().ilog2(),
             }
         };
-        let mut redirects = REDIRECTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut redirects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         redirects.retain(|redirect| redirect.strong_count() > 0);
         let known = redirects.iter().filter_map(Weak::upgrade).find(|redirect| {
             redirect.filter == *filter && redirect.rows == rows && redirect.take(ifindex)
@@ -93,9 +87,18 @@ impl Row {
                 redirect
             }
         };
-        Ok(Self { redirect, ifindex })
+        Ok(Row { redirect, ifindex })
     }
+}
 
+/// A port's row in a redirect program.
+#[derive(Debug)]
+pub(super) struct Row {
+    redirect: Arc<Redirect>,
+    ifindex: u32,
+}
+
+impl Row {
     /// Returns the program, to be attached.
     pub(super) fn program(&self) -> &Program {
         &self.redirect.program

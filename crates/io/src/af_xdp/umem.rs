@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::redirect::Redirects;
 use super::ring::RingKind;
 use super::socket::Socket;
 use crate::pool::Region;
@@ -31,6 +32,7 @@ impl BindKind {
 pub(super) struct Umem {
     region: Arc<Region>,
     sockets: Mutex<Vec<(BindKind, Weak<Socket>)>>,
+    redirects: Redirects,
 }
 
 /// The umems of this process: ports are opened one by one, and those over one region share.
@@ -49,6 +51,7 @@ impl Umem {
             let umem = Arc::new(Self {
                 region: Arc::clone(region),
                 sockets: Mutex::new(Vec::new()),
+                redirects: Redirects::default(),
             });
             umems.push(Arc::downgrade(&umem));
             umem
@@ -57,6 +60,11 @@ impl Umem {
 
     pub(super) fn region(&self) -> &Arc<Region> {
         &self.region
+    }
+
+    /// Returns the redirect programs of the region's ports.
+    pub(super) fn redirects(&self) -> &Redirects {
+        &self.redirects
     }
 
     /// Makes a socket with four rings of `ring_entries` and binds it to a queue: to the umem of a live

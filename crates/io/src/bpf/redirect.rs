@@ -118,16 +118,11 @@ pub fn redirect_program(
 fn write_key(asm: &mut Asm, rows: Rows, to_kernel: Label) {
     asm.load(Width::U32, Reg::R2, Reg::R6, xdp_md::RX_QUEUE_INDEX);
     if rows.row_bits > 0 {
-        asm.jump_if_imm(
-            Cond::Greater,
-            Reg::R2,
-            rows.queues() as i32 - 1,
-            to_kernel,
-        )
-        .load(Width::U32, Reg::R3, Reg::R6, xdp_md::INGRESS_IFINDEX)
-        .alu_imm(Alu::And, Reg::R3, (1 << rows.row_bits) - 1)
-        .alu_imm(Alu::ShiftLeft, Reg::R3, rows.queue_bits as i32)
-        .alu(Alu::Or, Reg::R2, Reg::R3);
+        asm.jump_if_imm(Cond::Greater, Reg::R2, rows.queues() as i32 - 1, to_kernel)
+            .load(Width::U32, Reg::R3, Reg::R6, xdp_md::INGRESS_IFINDEX)
+            .alu_imm(Alu::And, Reg::R3, (1 << rows.row_bits) - 1)
+            .alu_imm(Alu::ShiftLeft, Reg::R3, rows.queue_bits as i32)
+            .alu(Alu::Or, Reg::R2, Reg::R3);
     }
 }
 

@@ -164,9 +164,17 @@ fn each_interface_has_its_own_row() {
     };
     assert_eq!(run(ALONE, 0), REDIRECT);
     assert_eq!(run(SHARED, SHARED.key(LOOPBACK, 0)), REDIRECT);
-    assert_eq!(run(SHARED, SHARED.key(LOOPBACK + 64, 0)), REDIRECT, "the same row");
+    assert_eq!(
+        run(SHARED, SHARED.key(LOOPBACK + 64, 0)),
+        REDIRECT,
+        "the same row"
+    );
     assert_eq!(run(SHARED, SHARED.key(LOOPBACK, 1)), PASS, "another queue");
-    assert_eq!(run(SHARED, SHARED.key(LOOPBACK + 1, 0)), PASS, "another row");
+    assert_eq!(
+        run(SHARED, SHARED.key(LOOPBACK + 1, 0)),
+        PASS,
+        "another row"
+    );
     assert_eq!(SHARED.key(63, 63), SHARED.entries() - 1);
 }
 

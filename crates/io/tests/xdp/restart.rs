@@ -70,6 +70,16 @@ fn after_kill_9_the_next_start_is_quick() {
         ports[0].mode
     );
     assert!(took < Duration::from_secs(1), "{took:?}");
+    let programs = devices.map(|device| {
+        let index = line.node.links().unwrap().get(device).unwrap().index;
+        let attached = line.node.run(|| attached_xdp(index)).unwrap().unwrap();
+        attached.map(|attached| attached.program_id)
+    });
+    // Of each further one the kernel would take a grace period to be rid.
+    assert!(
+        programs[0].is_some() && programs[0] == programs[1],
+        "{programs:?}"
+    );
     assert!(ports[0].mode.starts_with("native"), "{}", ports[0].mode);
     for port in &mut ports {
         close_all(&mut port.queues, &mut pool);
