@@ -1,0 +1,131 @@
+//! The ring of the paper (CS-5): tickets by fetch-and-add at both ends. A ticket names a slot for ever, so
+//! that threads do not wait for each other; a thread may take a run of tickets at once, which keeps two
+//! threads off each other's lines and makes the order first-in-first-out to within run x threads.
+
+use crate::arena::Arena;
+use crate::node::{Node, Packet, state};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{lock_bit, unlock_bit};
+use crossbeam_utils::CachePadded;
+use tables::memory::{Memory, Pages, prefetch};
+
+/// Slots that one call looks at before it gives up.
+const LOOKS_MAX: usize = 1024;
+
+/// A ring of packets.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    /// The ring's number in the packets' state.
+    queue: u64,
+    slots: Memory<AtomicU32>,
+    head: CachePadded<AtomicU64>,
+    tail: CachePadded<AtomicU64>,
+}
+
+/// Tickets that one worker holds of a ring.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Run {
+    next: u64,
+    end: u64,
+}
+
+impl Ring {
+    pub(crate) fn new(queue: u64, slots: usize, pages: Pages) -> Self {
+        Self {
+            queue,
+            slots: Memory::zeroed(slots.max(1), pages),
+            head: CachePadded::new(AtomicU64::new(0)),
+            tail: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// Tickets between the ends: packets and holes.
+    pub(crate) fn len(&self) -> usize {
+        let tail = self.tail.load(Ordering::Relaxed);
+        tail.saturating_sub(self.head.load(Ordering::Relaxed)) as usize
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.len() * size_of::<AtomicU32>()
+    }
+
+    fn slot(&self, ticket: u64) -> &AtomicU32 {
+        let at = (ticket % self.slots.len() as u64) as usize;
+        match self.slots.get(at) {
+            Some(slot) => slot,
+            None => &self.slots[0],
+        }
+    }
+
+    /// Puts a packet at the tail; the caller holds the lock of the packet's state. False if no slot is free.
+    pub(crate) fn push(&self, packet: Packet<'_>, run: &mut Run, run_len: u64) -> bool {
+        for _ in 0..LOOKS_MAX {
+            if run.next == run.end {
+                run.next = self.tail.fetch_add(run_len, Ordering::Relaxed);
+                run.end = run.next + run_len;
+            }
+            let ticket = run.next;
+            run.next += 1;
+            let slot = self.slot(ticket);
+            // Release: pairs with the acquire in `pop`. A slot is taken when the tail came round to a packet
+            // that was put in after the head had passed: it stays for another lap.
+            let free = slot.compare_exchange(0, packet.node.0, Ordering::Release, Ordering::Relaxed);
+            if free.is_ok() {
+                packet.set_position((ticket % self.slots.len() as u64) as u32);
+                packet.set_state(state::QUEUE, self.queue << state::QUEUE_SHIFT);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes the packet at the head out, and returns it with the lock of its state held.
+    pub(crate) fn pop<'a>(&self, arena: &'a Arena) -> Option<Packet<'a>> {
+        for _ in 0..LOOKS_MAX {
+            let head = self.head.load(Ordering::Relaxed);
+            if head >= self.tail.load(Ordering::Relaxed) {
+                return None;
+            }
+            let slot = self.slot(self.head.fetch_add(1, Ordering::Relaxed));
+            // Acquire: pairs with the release in `push`.
+            let word = slot.load(Ordering::Acquire);
+            if word == 0 {
+                continue;
+            }
+            let packet = Packet::new(arena, Node(word));
+            lock_bit(packet.state(), state::LOCK);
+            if slot.load(Ordering::Relaxed) == word {
+                slot.store(0, Ordering::Relaxed);
+                packet.set_state(state::QUEUE, 0);
+                return Some(packet);
+            }
+            unlock_bit(packet.state(), state::LOCK);
+        }
+        None
+    }
+
+    /// Clears the slot of a packet that is in this ring; the caller holds the lock of the packet's state.
+    pub(crate) fn forget(&self, packet: Packet<'_>) {
+        let slot = self.slot(u64::from(packet.position()));
+        let _ = slot.compare_exchange(packet.node.0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        packet.set_state(state::QUEUE, 0);
+    }
+
+    /// Asks for the headers of the packets that will be taken out next.
+    pub(crate) fn prefetch(&self, arena: &Arena, from: usize, count: usize) {
+        let head = self.head.load(Ordering::Relaxed);
+        for ticket in head + from as u64..head + (from + count) as u64 {
+            let node = Node(self.slot(ticket).load(Ordering::Relaxed));
+            if !node.is_none() {
+                arena.prefetch(node.place(), 0);
+            }
+        }
+        prefetch(self.slot(head + 64));
+    }
+
+    /// The packet that is `from` behind the head.
+    pub(crate) fn peek(&self, from: usize) -> Node {
+        let head = self.head.load(Ordering::Relaxed);
+        Node(self.slot(head + from as u64).load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,60 @@
+//! S3-FIFO (Yang et al., SOSP 2023): a small FIFO that filters packets which are asked for once, a main FIFO
+//! with reinsertion, and the ghosts of names that left the small one.
+
+use super::clock::take_hit;
+use super::{Context, Queues, ROUNDS_MAX, Replacement};
+use crate::arena::Arena;
+use crate::node::{Packet, state};
+use crate::sync::atomic::Ordering;
+use crate::sync::unlock_bit;
+
+/// Hits that count.
+const HITS_MAX: u64 = 3;
+
+pub(super) struct S3Fifo;
+
+impl Replacement for S3Fifo {
+    fn admit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+        if queues.ghost.take(packet.bucket_part()) {
+            queues.main.push(packet, &mut context.runs.main, queues.run)
+        } else {
+            queues.small.push(packet, &mut context.runs.small, queues.run)
+        }
+    }
+
+    fn touch(_: &Queues, _: &Arena, packet: Packet<'_>) {
+        packet.count_hit(HITS_MAX);
+    }
+
+    fn victim<'a>(queues: &Queues, context: &mut Context<'a>) -> Option<Packet<'a>> {
+        for _ in 0..ROUNDS_MAX {
+            let limit = queues.small_limit.load(Ordering::Relaxed);
+            if queues.small.len() as u64 >= limit
+                && let Some(packet) = queues.small.pop(context.arena)
+            {
+                let stays = packet.hits() > 1;
+                packet.set_state(state::HITS, 0);
+                if !stays || !queues.main.push(packet, &mut context.runs.main, queues.run) {
+                    queues.ghost.insert(packet.bucket_part());
+                    return Some(packet);
+                }
+                unlock_bit(packet.state(), state::LOCK);
+                continue;
+            }
+            let Some(packet) = queues.main.pop(context.arena) else {
+                return queues.small.pop(context.arena);
+            };
+            if !take_hit(packet)
+                || !queues.main.push(packet, &mut context.runs.main, queues.run)
+            {
+                return Some(packet);
+            }
+            unlock_bit(packet.state(), state::LOCK);
+        }
+        queues.main.pop(context.arena)
+    }
+
+    fn readmit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+        queues.main.push(packet, &mut context.runs.main, queues.run)
+    }
+}

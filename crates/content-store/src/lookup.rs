@@ -1,0 +1,212 @@
+//! Lookups: exact, by prefix, fresh, by implicit digest; alone and in batches.
+
+use crate::hash::PrefixHash;
+use crate::node::{Node, PACKET_HEADER_BYTES, Packet, bound_at};
+use crate::remove::DIGEST_BYTES;
+use crate::slab::class_of;
+use crate::stats::Counter;
+use crate::store::flags;
+use crate::sync::atomic::Ordering;
+use crate::worker::Worker;
+use core::fmt;
+use sha2::{Digest, Sha256};
+use wire::Instant;
+use wire::ndn::NameRef;
+
+/// Lookups of a batch that are in flight together.
+const STAGE: usize = 32;
+
+/// What an Interest asks the store for.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'a> {
+    /// The Interest's name; its last component may be an implicit digest.
+    pub name: NameRef<'a>,
+    /// A packet whose name the Interest's is a prefix of will do.
+    pub can_be_prefix: bool,
+    /// Only a packet that is fresh will do.
+    pub must_be_fresh: bool,
+}
+
+impl<'a> Query<'a> {
+    /// Asks for the packet of exactly this name, fresh or stale.
+    pub const fn exact(name: NameRef<'a>) -> Self {
+        Self {
+            name,
+            can_be_prefix: false,
+            must_be_fresh: false,
+        }
+    }
+
+    /// Asks for any packet at or below this name, fresh or stale.
+    pub const fn prefix(name: NameRef<'a>) -> Self {
+        Self {
+            name,
+            can_be_prefix: true,
+            must_be_fresh: false,
+        }
+    }
+}
+
+/// A view of a stored packet. It borrows the [`Worker`], so that the packet stays where it is, even if it is
+/// evicted meanwhile, until the view is gone and the worker reports.
+#[derive(Clone, Copy)]
+pub struct Hit<'a> {
+    packet: Packet<'a>,
+}
+
+impl<'a> Hit<'a> {
+    /// Returns the packet, as it was inserted: not copied.
+    #[inline]
+    pub fn packet(&self) -> &'a [u8] {
+        self.packet.bytes(0, self.packet.lengths().packet)
+    }
+
+    /// Returns the packet's name (TLV-VALUE).
+    #[inline]
+    pub fn name(&self) -> &'a [u8] {
+        self.packet.name()
+    }
+
+    /// Returns when the packet stops (or stopped) being fresh; `None` if it never was.
+    pub fn fresh_until(&self) -> Option<Instant> {
+        match self.packet.fresh_until_ns() {
+            0 => None,
+            ns => Some(Instant::from_ns(ns)),
+        }
+    }
+
+    /// True while the packet is fresh.
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        self.packet.fresh_until_ns() > now.as_ns()
+    }
+}
+
+impl fmt::Debug for Hit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hit")
+            .field("packet_bytes", &self.packet.lengths().packet)
+            .field("fresh_until", &self.fresh_until())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Finds the packet that answers an Interest: the one of exactly this name, or with CanBePrefix the first
+    /// in canonical order at or below it. Writes no memory that other workers read, but for the first three
+    /// hits of a packet.
+    ///
+    /// An exact lookup finds what is stored. A lookup by prefix finds a packet whenever one that answers was
+    /// stored throughout the lookup.
+    #[inline]
+    pub fn lookup(&self, query: &Query<'_>, now: Instant) -> Option<Hit<'_>> {
+        let hash = self.shared.hash.hash(query.name.value());
+        self.answer(query, hash, now.as_ns())
+    }
+
+    /// Looks up many Interests with their memory accesses overlapped; writes what [`lookup`](Self::lookup)
+    /// would find to the same place of `hits`. Stops at the shorter of the two.
+    pub fn lookup_batch<'a>(
+        &'a self,
+        queries: &[Query<'_>],
+        now: Instant,
+        hits: &mut [Option<Hit<'a>>],
+    ) {
+        let shared = &*self.shared;
+        for (queries, hits) in queries.chunks(STAGE).zip(hits.chunks_mut(STAGE)) {
+            let mut hashes = [PrefixHash::default(); STAGE];
+            for (hash, query) in hashes.iter_mut().zip(queries) {
+                *hash = shared.hash.hash(query.name.value());
+                shared.table.prefetch(hash.bucket_part());
+            }
+            for (hash, query) in hashes.iter().zip(queries) {
+                for node in shared.table.candidates(*hash) {
+                    // The header with the name, and what follows the name.
+                    shared.arena.prefetch(node.place(), 0);
+                    shared.arena.prefetch(
+                        node.place(),
+                        PACKET_HEADER_BYTES + 16 + query.name.value().len(),
+                    );
+                }
+            }
+            for ((hash, query), hit) in hashes.iter().zip(queries).zip(hits.iter_mut()) {
+                *hit = self.answer(query, *hash, now.as_ns());
+            }
+        }
+    }
+
+    #[inline]
+    fn answer(&self, query: &Query<'_>, hash: PrefixHash, now_ns: u64) -> Option<Hit<'_>> {
+        let found = self.find(query, hash, now_ns);
+        match found {
+            Some(packet) => {
+                self.shared.queues.touch(&self.shared.arena, packet);
+                self.add(Counter::Hit, 1);
+            }
+            None => self.add(Counter::Miss, 1),
+        }
+        found.map(|packet| Hit { packet })
+    }
+
+    #[inline]
+    fn find(&self, query: &Query<'_>, hash: PrefixHash, now_ns: u64) -> Option<Packet<'_>> {
+        if self.shared.flags.load(Ordering::Relaxed) & flags::SERVE == 0 {
+            return None;
+        }
+        let is_fresh =
+            |packet: Packet<'_>| !query.must_be_fresh || packet.fresh_until_ns() > now_ns;
+        let name = query.name.value();
+        if let Some(packet) = self.find_exact(hash, name)
+            && is_fresh(packet)
+        {
+            return Some(packet);
+        }
+        if let (prefix, Some(digest)) = query.name.split_implicit_digest() {
+            let hash = self.shared.hash.hash(prefix.value());
+            let packet = self.find_exact(hash, prefix.value())?;
+            let is_it = is_fresh(packet) && self.digest(packet) == *digest;
+            return is_it.then_some(packet);
+        }
+        if !query.can_be_prefix {
+            return None;
+        }
+        let top = self.inner(hash)?;
+        let least = if query.must_be_fresh { bound_at(now_ns) } else { 0 };
+        let found = self.search_below(top, least, |packet| Self::is_alive(packet) && is_fresh(packet));
+        // Two prefixes of one 128-bit hash: never seen, but never answered wrong either.
+        found.filter(|packet| packet.name().starts_with(name))
+    }
+
+    /// Finds the packet of a name.
+    #[inline(always)]
+    pub(crate) fn find_exact(&self, hash: PrefixHash, name: &[u8]) -> Option<Packet<'_>> {
+        let found = self.shared.table.find(hash, |node: Node| {
+            !node.is_inner() && self.packet(node).name() == name
+        });
+        found.map(|node| self.packet(node))
+    }
+
+    /// The SHA-256 of a packet, computed once and kept with it if there is memory.
+    fn digest(&self, packet: Packet<'_>) -> [u8; DIGEST_BYTES] {
+        let arena = &self.shared.arena;
+        let place = packet.digest_place();
+        if !place.is_none() {
+            // SAFETY: a published digest is not written before its packet's grace period has passed.
+            let bytes = unsafe { arena.bytes(place, 0, DIGEST_BYTES) };
+            if let Some(digest) = bytes.first_chunk() {
+                return *digest;
+            }
+        }
+        let digest = Sha256::digest(packet.bytes(0, packet.lengths().packet)).into();
+        self.add(Counter::Digest, 1);
+        let mut local = self.local.borrow_mut();
+        let class = class_of(DIGEST_BYTES);
+        if let Some(place) = local.take(&self.shared, class) {
+            // SAFETY: the place is ours until it is offered.
+            unsafe { arena.write(place, 0, &digest) };
+            if !packet.offer_digest(place) {
+                local.give(&self.shared, class, place);
+            }
+        }
+        digest
+    }
+}

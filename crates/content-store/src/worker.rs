@@ -1,0 +1,320 @@
+//! A worker's place in the store: its free memory, what waits for its grace period, its counters.
+
+use crate::arena::Place;
+use crate::children::{CHUNK_CLASS, CHUNKS_NEEDED, Chunks};
+use crate::config::Refusal;
+use crate::evict::{Context, Runs};
+use crate::hash::PrefixHash;
+use crate::node::{Node, Packet};
+use crate::slab::{Magazines, class_bytes};
+use crate::stats::Counter;
+use crate::store::Shared;
+use crate::sync::atomic::Ordering;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use tables::quiescent::{Epoch, Participant};
+use wire::ndn::NameRef;
+
+/// Places that share a grace period.
+#[cfg(not(any(loom, shuttle)))]
+const GRACE_BATCH: usize = 16;
+#[cfg(any(loom, shuttle))]
+const GRACE_BATCH: usize = 1;
+/// Places that may wait before the worker stops evicting to free memory: others have not reported.
+const LIMBO_MAX: usize = 4096;
+/// Evictions that one allocation may cause.
+const EVICTIONS_MAX: usize = 64;
+/// Components of a name at most.
+pub(crate) const COMPONENTS_MAX: usize = 256;
+
+/// A thread's access to the store.
+///
+/// Views of packets borrow the worker; [`quiescent`](Self::quiescent) and all that changes the store need it
+/// alone, so that no view outlives the moment when its memory may be reused. A worker that holds views for
+/// long keeps evicted memory from being reused: report once a burst, and go [`offline`](Self::offline)
+/// before sleeping.
+#[derive(Debug)]
+pub struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    participant: Participant,
+    pub(crate) number: usize,
+    pub(crate) local: RefCell<Local>,
+}
+
+/// What a worker owns.
+#[derive(Debug)]
+pub(crate) struct Local {
+    magazines: Magazines,
+    pub(crate) chunks: Chunks,
+    pub(crate) runs: Runs,
+    pub(crate) trail: Box<Trail>,
+    /// Unlinked, but no grace period begun.
+    unlinked: Vec<(Place, u8)>,
+    /// Waits for the grace period.
+    limbo: VecDeque<(Epoch, Place, u8)>,
+    /// The last grace period known to have passed.
+    passed: Option<Epoch>,
+    packets: i64,
+    bytes: i64,
+}
+
+/// The prefixes of a name: where each ends, and its hash, by components.
+#[derive(Debug)]
+pub(crate) struct Trail {
+    pub(crate) hashes: [PrefixHash; COMPONENTS_MAX + 1],
+    pub(crate) ends: [u16; COMPONENTS_MAX + 1],
+    pub(crate) len: usize,
+}
+
+impl Trail {
+    /// Notes the prefixes of a name of at most [`COMPONENTS_MAX`] components.
+    pub(crate) fn fill(&mut self, shared: &Shared, name: NameRef<'_>) {
+        self.len = shared.hash.hash_prefixes(name, &mut self.hashes);
+        let ends = core::iter::once(0).chain(name.components().map(|component| component.end));
+        for (to, end) in self.ends.iter_mut().zip(ends) {
+            *to = end as u16;
+        }
+    }
+}
+
+impl Local {
+    fn new() -> Self {
+        Self {
+            magazines: Magazines::new(),
+            chunks: Chunks {
+                stash: Vec::with_capacity(CHUNKS_NEEDED),
+                freed: Vec::with_capacity(CHUNKS_NEEDED),
+            },
+            runs: Runs::default(),
+            trail: Box::new(Trail {
+                hashes: [PrefixHash::default(); COMPONENTS_MAX + 1],
+                ends: [0; COMPONENTS_MAX + 1],
+                len: 0,
+            }),
+            unlinked: Vec::with_capacity(2 * GRACE_BATCH),
+            limbo: VecDeque::with_capacity(LIMBO_MAX + EVICTIONS_MAX * 4),
+            passed: None,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Begins a grace period for what was unlinked.
+    fn begin_grace(&mut self, shared: &Shared) {
+        if self.unlinked.is_empty() {
+            return;
+        }
+        let epoch = shared.domain.begin();
+        for (place, class) in self.unlinked.drain(..) {
+            self.limbo.push_back((epoch, place, class));
+        }
+    }
+
+    /// Takes back what nobody can hold any more.
+    fn reclaim(&mut self, shared: &Shared) {
+        while let Some(&(epoch, place, class)) = self.limbo.front() {
+            if self.passed.is_none_or(|passed| epoch > passed) {
+                if !shared.domain.has_passed(epoch) {
+                    return;
+                }
+                self.passed = Some(epoch);
+            }
+            self.limbo.pop_front();
+            self.magazines.give(&shared.slab, &shared.arena, usize::from(class), place);
+        }
+    }
+
+    pub(crate) fn count(&mut self, shared: &Shared, packets: i64, bytes: i64) {
+        self.packets += packets;
+        self.bytes += bytes;
+        if self.packets.abs() >= shared.slack || self.bytes.abs() >= shared.slack * 8192 {
+            self.add_counts(shared);
+        }
+    }
+
+    fn add_counts(&mut self, shared: &Shared) {
+        shared.packets.fetch_add(self.packets as u64, Ordering::Relaxed);
+        shared.bytes.fetch_add(self.bytes as u64, Ordering::Relaxed);
+        (self.packets, self.bytes) = (0, 0);
+    }
+
+    /// Takes a place of a class, if one is free.
+    pub(crate) fn take(&mut self, shared: &Shared, class: usize) -> Option<Place> {
+        let place = self.magazines.take(&shared.slab, &shared.arena, class)?;
+        self.count(shared, 0, class_bytes(class) as i64);
+        Some(place)
+    }
+
+    /// Gives back a place that nobody else ever knew.
+    pub(crate) fn give(&mut self, shared: &Shared, class: usize, place: Place) {
+        self.magazines.give(&shared.slab, &shared.arena, class, place);
+        self.count(shared, 0, -(class_bytes(class) as i64));
+    }
+
+    /// Keeps a place that others may still read until they cannot.
+    pub(crate) fn retire(&mut self, shared: &Shared, class: usize, place: Place) {
+        self.unlinked.push((place, class as u8));
+        self.count(shared, 0, -(class_bytes(class) as i64));
+        if self.unlinked.len() >= GRACE_BATCH {
+            self.begin_grace(shared);
+        }
+    }
+}
+
+impl Worker {
+    pub(crate) fn join(shared: Arc<Shared>) -> Option<Self> {
+        let participant = shared.domain.join()?;
+        let local = shared.left.with(Vec::pop).unwrap_or_else(Local::new);
+        Some(Self {
+            number: participant.index() - 1,
+            shared,
+            participant,
+            local: RefCell::new(local),
+        })
+    }
+
+    /// Reports that this worker holds no view of a packet: once a burst. Costs two loads and a store.
+    #[inline]
+    pub fn quiescent(&mut self) {
+        self.participant.quiescent();
+    }
+
+    /// Reports that this worker will not touch the store until [`online`](Self::online): before it sleeps.
+    pub fn offline(&mut self) {
+        self.participant.offline();
+    }
+
+    /// Comes back after [`offline`](Self::offline).
+    pub fn online(&mut self) {
+        self.participant.online();
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, counter: Counter, change: i64) {
+        self.shared.counters.add(self.number, counter, change);
+    }
+
+    /// Reports a quiescent state and takes back memory.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        self.participant.quiescent();
+        self.local.get_mut().reclaim(&self.shared);
+    }
+
+    /// As [`settle`](Self::settle), for all that was unlinked so far.
+    pub(crate) fn settle_all(&mut self) {
+        self.local.get_mut().begin_grace(&self.shared);
+        self.settle();
+    }
+
+    /// Packets and bytes that the store holds, as far as this worker knows.
+    pub(crate) fn held(&mut self) -> (i64, i64) {
+        let local = self.local.get_mut();
+        (
+            self.shared.packets.load(Ordering::Relaxed) as i64 + local.packets,
+            self.shared.bytes.load(Ordering::Relaxed) as i64 + local.bytes,
+        )
+    }
+
+    /// Takes a place of a class, evicting packets until there is one.
+    pub(crate) fn allocate(&mut self, class: usize, now_ns: u64) -> Result<Place, Refusal> {
+        for _ in 0..EVICTIONS_MAX {
+            if let Some(place) = self.local.get_mut().take(&self.shared, class) {
+                return Ok(place);
+            }
+            self.settle_all();
+            if let Some(place) = self.local.get_mut().take(&self.shared, class) {
+                return Ok(place);
+            }
+            if self.local.get_mut().limbo.len() >= LIMBO_MAX {
+                break;
+            }
+            self.evict(now_ns)?;
+        }
+        Err(Refusal::NoMemory)
+    }
+
+    /// Stashes the chunks that an insertion may need.
+    pub(crate) fn stash_chunks(&mut self, now_ns: u64) -> Result<(), Refusal> {
+        while self.local.get_mut().chunks.stash.len() < CHUNKS_NEEDED {
+            let place = self.allocate(CHUNK_CLASS, now_ns)?;
+            self.local.get_mut().chunks.stash.push(place);
+        }
+        Ok(())
+    }
+
+    /// Retires the chunks that a removal freed.
+    pub(crate) fn retire_chunks(&mut self) {
+        let local = self.local.get_mut();
+        while let Some(place) = local.chunks.freed.pop() {
+            local.retire(&self.shared, CHUNK_CLASS, place);
+            self.shared.counters.add(self.number, Counter::Chunks, -1);
+        }
+    }
+
+    /// Evicts one packet.
+    pub(crate) fn evict(&mut self, now_ns: u64) -> Result<(), Refusal> {
+        for _ in 0..EVICTIONS_MAX {
+            let shared = &*self.shared;
+            let mut context = Context {
+                arena: &shared.arena,
+                runs: &mut self.local.get_mut().runs,
+                now_ns,
+            };
+            let victim = shared.queues.victim(&mut context).ok_or(Refusal::NoVictim)?;
+            let node: Node = victim.node;
+            if self.remove(node) {
+                self.add(Counter::Evicted, 1);
+                return Ok(());
+            }
+            // Somebody else removes it.
+        }
+        Err(Refusal::NoVictim)
+    }
+
+    /// Evicts until the store is within its capacity, `limit` packets at most; returns how many left.
+    pub fn trim(&mut self, limit: usize, now: wire::Instant) -> usize {
+        let mut count = 0;
+        while count < limit && self.is_over(0, 0) && self.evict(now.as_ns()).is_ok() {
+            count += 1;
+            self.settle();
+        }
+        count
+    }
+
+    /// True when the store would be over its capacity with so much more.
+    pub(crate) fn is_over(&mut self, packets: i64, bytes: i64) -> bool {
+        let (held_packets, held_bytes) = self.held();
+        let capacity = |word: &crate::sync::atomic::AtomicU64| {
+            i64::try_from(word.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
+        };
+        held_packets + packets > capacity(&self.shared.capacity_packets)
+            || held_bytes + bytes > capacity(&self.shared.capacity_bytes)
+    }
+
+    /// The packet of a node.
+    #[inline(always)]
+    pub(crate) fn packet(&self, node: Node) -> Packet<'_> {
+        Packet::new(&self.shared.arena, node)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.settle_all();
+        let mut local = self.local.replace(Local::new());
+        local.add_counts(&self.shared);
+        for place in local.chunks.stash.drain(..) {
+            local.magazines.give(&self.shared.slab, &self.shared.arena, CHUNK_CLASS, place);
+            self.shared.bytes.fetch_sub(class_bytes(CHUNK_CLASS) as u64, Ordering::Relaxed);
+        }
+        local.magazines.empty(&self.shared.slab, &self.shared.arena);
+        if !local.limbo.is_empty() {
+            // The next worker that joins waits for it.
+            self.shared.left.with(|left| left.push(local));
+        }
+    }
+}
