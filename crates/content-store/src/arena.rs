@@ -60,7 +60,10 @@ impl Arena {
     /// Asks for the line of a word.
     #[inline(always)]
     pub(crate) fn prefetch(&self, place: Place, byte: usize) {
-        if let Some(word) = self.words.get(place.0 as usize * WORDS_PER_GRAIN + byte / 8) {
+        if let Some(word) = self
+            .words
+            .get(place.0 as usize * WORDS_PER_GRAIN + byte / 8)
+        {
             prefetch(word);
         }
     }

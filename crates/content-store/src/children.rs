@@ -308,7 +308,6 @@ impl<'a> Children<'a> {
                     return Err(Moved);
                 }
                 (chunk, at, level) = (self.chunk(up.0), from + 1, level + 1);
-                after = None;
             }
             if level == 1 {
                 return Ok(Node(chunk.child(at)));
@@ -334,7 +333,10 @@ impl<'a> Children<'a> {
             return Ok(order);
         }
         if key.is_some() && target.component.len() <= 8 {
-            return Ok(child.is_inner().cmp(&target.node.is_inner()).then(child.cmp(&target.node)));
+            return Ok(child
+                .is_inner()
+                .cmp(&target.node.is_inner())
+                .then(child.cmp(&target.node)));
         }
         if seen.is_some_and(|seen| !self.is_still(seen)) {
             return Err(Moved);
@@ -429,7 +431,9 @@ impl<'a> Children<'a> {
             return;
         }
         if inner.height() == 0 {
-            let Some(place) = chunks.stash.pop() else { return };
+            let Some(place) = chunks.stash.pop() else {
+                return;
+            };
             let only = Node(inner.root());
             let chunk = self.chunk(place.0);
             let first = Entry {
@@ -453,7 +457,9 @@ impl<'a> Children<'a> {
                 self.raise(&path, chunk.bound_max());
                 return;
             }
-            let Some(right) = chunks.stash.pop() else { return };
+            let Some(right) = chunks.stash.pop() else {
+                return;
+            };
             let right = self.chunk(right.0);
             self.split(chunk, right, at, new);
             if let Some((up, at)) = path.step(path.len.wrapping_sub(1)) {
@@ -486,11 +492,20 @@ impl<'a> Children<'a> {
 
     /// Puts a root above the old one, whose right sibling is `right`.
     fn grow(self, right: Entry, chunks: &mut Chunks) {
-        let Some(place) = chunks.stash.pop() else { return };
+        let Some(place) = chunks.stash.pop() else {
+            return;
+        };
         let old = self.chunk(self.inner.root());
         let root = self.chunk(place.0);
         root.set_len(0);
-        root.insert(0, Entry { key: old.key(0), child: old.place.0, bound: old.bound_max() });
+        root.insert(
+            0,
+            Entry {
+                key: old.key(0),
+                child: old.place.0,
+                bound: old.bound_max(),
+            },
+        );
         root.insert(1, right);
         self.inner.set_root(place.0);
         self.inner.set_height(self.inner.height() + 1);
@@ -500,7 +515,9 @@ impl<'a> Children<'a> {
     /// Tells the steps of `path` that what is below them has this bound now.
     fn raise(self, path: &Path, mut bound: u32) {
         for level in (0..path.len).rev() {
-            let Some((place, at)) = path.step(level) else { return };
+            let Some((place, at)) = path.step(level) else {
+                return;
+            };
             let chunk = self.chunk(place.0);
             if chunk.bound(at) == bound {
                 return;
@@ -521,7 +538,9 @@ impl<'a> Children<'a> {
             return is_it;
         }
         let mut path = self.path_to(target);
-        let Some((place, at)) = path.pop() else { return false };
+        let Some((place, at)) = path.pop() else {
+            return false;
+        };
         let chunk = self.chunk(place.0);
         if at >= chunk.len() || chunk.child(at) != target.node.0 {
             return false;
@@ -543,7 +562,9 @@ impl<'a> Children<'a> {
             return is_it;
         }
         let mut path = self.path_to(target);
-        let Some((place, at)) = path.pop() else { return false };
+        let Some((place, at)) = path.pop() else {
+            return false;
+        };
         let mut chunk = self.chunk(place.0);
         if at >= chunk.len() || chunk.child(at) != target.node.0 {
             return false;
@@ -576,11 +597,18 @@ impl<'a> Children<'a> {
             let up = self.chunk(up.0);
             // The left one of the two stays; the first entry of a branch stands for all before it, so that
             // the key of the right one's first entry must be that of the step above.
-            let left_at = if at + 1 < up.len() { at } else { at.wrapping_sub(1) };
+            let left_at = if at + 1 < up.len() {
+                at
+            } else {
+                at.wrapping_sub(1)
+            };
             if left_at >= up.len() {
                 break;
             }
-            let (left, right) = (self.chunk(up.child(left_at)), self.chunk(up.child(left_at + 1)));
+            let (left, right) = (
+                self.chunk(up.child(left_at)),
+                self.chunk(up.child(left_at + 1)),
+            );
             let (len, more) = (left.len(), right.len());
             if len + more > FAN * 3 / 4 {
                 break;
@@ -591,7 +619,13 @@ impl<'a> Children<'a> {
             let is_branch = path.len < self.inner.height() - 1;
             if is_branch && more > 0 {
                 let first = left.entry(len);
-                left.set(len, Entry { key: up.key(left_at + 1), ..first });
+                left.set(
+                    len,
+                    Entry {
+                        key: up.key(left_at + 1),
+                        ..first
+                    },
+                );
             }
             chunks.freed.push(right.place);
             up.remove(left_at + 1);

@@ -81,7 +81,11 @@ pub struct Config {
 }
 
 /// Bytes of the smallest store: it must have pages for its trie and for large packets at once.
-pub(crate) const BYTES_MIN: usize = if cfg!(any(loom, shuttle)) { 8 << 10 } else { 4 << 20 };
+pub(crate) const BYTES_MIN: usize = if cfg!(any(loom, shuttle)) {
+    8 << 10
+} else {
+    4 << 20
+};
 /// Bytes of the largest store: places are numbers of 31 bits of 16 bytes.
 pub(crate) const BYTES_MAX: usize = 32 << 30;
 
@@ -133,7 +137,9 @@ pub enum ConfigError {
     #[error("a content store for {0} workers; give 1 to 1024")]
     Workers(usize),
     /// Too many prefixes.
-    #[error("a content store for {0} prefixes; packets and prefixes together are 2147483648 at most")]
+    #[error(
+        "a content store for {0} prefixes; packets and prefixes together are 2147483648 at most"
+    )]
     Prefixes(usize),
 }
 

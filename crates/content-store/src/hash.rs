@@ -209,7 +209,10 @@ mod tests {
     #[test]
     fn keys_and_functions_differ_and_buckets_are_even() {
         for make in [NameHash::Keyed, NameHash::Fast] {
-            assert_ne!(make([1, 2]).hash(b"\x08\x01a"), make([1, 3]).hash(b"\x08\x01a"));
+            assert_ne!(
+                make([1, 2]).hash(b"\x08\x01a"),
+                make([1, 3]).hash(b"\x08\x01a")
+            );
             let mut counts = [0_u32; 256];
             let mut tags = [0_u32; 256];
             for at in 0..65_536_u32 {
@@ -222,7 +225,10 @@ mod tests {
             }
             for counts in [counts, tags] {
                 // 256 degrees of freedom: chi-square is below 400 but once in 10^8.
-                let chi: f64 = counts.iter().map(|n| (f64::from(*n) - 256.0).powi(2) / 256.0).sum();
+                let chi: f64 = counts
+                    .iter()
+                    .map(|n| (f64::from(*n) - 256.0).powi(2) / 256.0)
+                    .sum();
                 assert!(chi < 400.0, "{chi}");
             }
         }

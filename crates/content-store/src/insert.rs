@@ -76,7 +76,9 @@ impl Worker {
     /// [`Refusal`]: the packet is not stored, and of the same name nothing is either if room ran out half way.
     pub fn insert(&mut self, data: &NewData<'_>, now: Instant) -> Result<Inserted, Refusal> {
         self.settle();
-        let result = self.plan(data).and_then(|plan| self.insert_planned(&plan, now.as_ns()));
+        let result = self
+            .plan(data)
+            .and_then(|plan| self.insert_planned(&plan, now.as_ns()));
         self.note(result);
         result
     }
@@ -124,7 +126,10 @@ impl Worker {
         let mut parents = [Node::NONE; STAGE];
         for (parent, plan) in parents.iter_mut().zip(plans) {
             if let Ok(plan) = plan
-                && let Some(node) = shared.table.candidates(plan.parent).find(|node| node.is_inner())
+                && let Some(node) = shared
+                    .table
+                    .candidates(plan.parent)
+                    .find(|node| node.is_inner())
             {
                 *parent = node;
                 arena.prefetch(node.place(), 0);
@@ -150,7 +155,12 @@ impl Worker {
         }
         let of_victims = victims.iter().filter(|victim| !victim.is_none());
         let of_victims = of_victims.map(|victim| Packet::new(arena, *victim).parent());
-        for parent in parents.iter().copied().chain(of_victims).filter(|parent| !parent.is_none()) {
+        for parent in parents
+            .iter()
+            .copied()
+            .chain(of_victims)
+            .filter(|parent| !parent.is_none())
+        {
             let inner = Inner::new(arena, parent);
             if inner.height() > 0 {
                 let root = crate::arena::Place(inner.root());
@@ -182,7 +192,10 @@ impl Worker {
             return Err(Refusal::NoCache);
         }
         let policy = UnsolicitedPolicy::from_number(word >> flags::UNSOLICITED_SHIFT & 3);
-        if data.unsolicited.is_some_and(|origin| !policy.admits(origin)) {
+        if data
+            .unsolicited
+            .is_some_and(|origin| !policy.admits(origin))
+        {
             return Err(Refusal::Unsolicited);
         }
         if data.packet.is_empty() || data.packet.len() > PACKET_BYTES_MAX {
@@ -192,11 +205,21 @@ impl Worker {
             return Err(Refusal::Components);
         }
         let name = data.name.value();
-        let name_at = name.as_ptr().addr().wrapping_sub(data.packet.as_ptr().addr());
-        if name_at.checked_add(name.len()).is_none_or(|end| end > data.packet.len()) {
+        let name_at = name
+            .as_ptr()
+            .addr()
+            .wrapping_sub(data.packet.as_ptr().addr());
+        if name_at
+            .checked_add(name.len())
+            .is_none_or(|end| end > data.packet.len())
+        {
             return Err(Refusal::NameOutside);
         }
-        let last = data.name.components().last().map_or(0, |last| last.bytes.len());
+        let last = data
+            .name
+            .components()
+            .last()
+            .map_or(0, |last| last.bytes.len());
         let last_at = name.len() - last;
         let (hash, parent) = self.shared.hash.hash_with_prefix(name, last_at);
         Ok(Plan {
@@ -357,7 +380,9 @@ impl Worker {
                 if shared.rules.count(number) <= room {
                     break;
                 }
-                let Some(node) = self.any_at_or_below(prefix) else { break };
+                let Some(node) = self.any_at_or_below(prefix) else {
+                    break;
+                };
                 if self.remove(node) {
                     self.add(Counter::Evicted, 1);
                 }

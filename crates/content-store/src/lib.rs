@@ -3,7 +3,10 @@
 
 extern crate alloc;
 
-#[expect(unsafe_code, reason = "packets are bytes among the words of one memory")]
+#[expect(
+    unsafe_code,
+    reason = "packets are bytes among the words of one memory"
+)]
 mod arena;
 mod children;
 mod config;
@@ -21,7 +24,10 @@ mod stats;
 mod store;
 #[expect(unsafe_code, reason = "a spin lock holds the value that it guards")]
 mod sync;
-#[expect(unsafe_code, reason = "says that a cache line of atomics is plain memory")]
+#[expect(
+    unsafe_code,
+    reason = "says that a cache line of atomics is plain memory"
+)]
 mod table;
 mod trie;
 mod worker;

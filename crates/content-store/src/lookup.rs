@@ -170,8 +170,14 @@ impl Worker {
             return None;
         }
         let top = self.inner(hash)?;
-        let least = if query.must_be_fresh { bound_at(now_ns) } else { 0 };
-        let found = self.search_below(top, least, |packet| Self::is_alive(packet) && is_fresh(packet));
+        let least = if query.must_be_fresh {
+            bound_at(now_ns)
+        } else {
+            0
+        };
+        let found = self.search_below(top, least, |packet| {
+            Self::is_alive(packet) && is_fresh(packet)
+        });
         // Two prefixes of one 128-bit hash: never seen, but never answered wrong either.
         found.filter(|packet| packet.name().starts_with(name))
     }
@@ -196,7 +202,8 @@ impl Worker {
                 return *digest;
             }
         }
-        let digest = Sha256::digest(packet.bytes(0, packet.lengths().packet)).into();
+        let digest: [u8; DIGEST_BYTES] =
+            Sha256::digest(packet.bytes(0, packet.lengths().packet)).into();
         self.add(Counter::Digest, 1);
         let mut local = self.local.borrow_mut();
         let class = class_of(DIGEST_BYTES);

@@ -193,7 +193,10 @@ impl<'a> Packet<'a> {
         // SAFETY: a published packet's bytes are not written before its place is free again, which the
         // grace period puts after the last reader that could have found it; who holds a `Packet` is such a
         // reader, or owns it.
-        unsafe { self.arena.bytes(self.node.place(), PACKET_HEADER_BYTES + offset, len) }
+        unsafe {
+            self.arena
+                .bytes(self.node.place(), PACKET_HEADER_BYTES + offset, len)
+        }
     }
 
     #[inline(always)]
@@ -250,9 +253,12 @@ impl<'a> Packet<'a> {
         let word = self.state();
         let mut seen = word.load(Ordering::Relaxed);
         // Relaxed: the lock orders what the bits guard.
-        while let Err(now) =
-            word.compare_exchange(seen, seen & !mask | bits, Ordering::Relaxed, Ordering::Relaxed)
-        {
+        while let Err(now) = word.compare_exchange(
+            seen,
+            seen & !mask | bits,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
             seen = now;
         }
     }

@@ -84,6 +84,7 @@ impl Worker {
             return Some(packet.node);
         }
         let top = self.inner(hash)?;
-        self.search_below(top, 0, |_| true).map(|packet| packet.node)
+        self.search_below(top, 0, |_| true)
+            .map(|packet| packet.node)
     }
 }

@@ -60,18 +60,19 @@ impl Rules {
                 rule: rule.unwrap_or_default(),
                 in_force: rule.is_some(),
             };
-            match entries.iter_mut().find(|entry| entry.hash == hash) {
+            let number = entries.iter().position(|entry| entry.hash == hash);
+            // A rule out of force that counts no packet any more gives its number up.
+            let number = number.or_else(|| {
+                (entries.len() == RULES_MAX).then_some(())?;
+                let mut all = entries.iter().zip(&self.counts);
+                all.position(|(entry, count)| !entry.in_force && count.load(Ordering::Relaxed) == 0)
+            });
+            let len = entries.len();
+            match number.and_then(|number| entries.get_mut(number)) {
                 Some(entry) => *entry = new,
-                None if rule.is_none() => {}
-                None if entries.len() < RULES_MAX => entries.push(new),
-                None => {
-                    // A rule out of force that counts no packet any more gives its number up.
-                    let unused = entries.iter_mut().zip(&self.counts).find(|(entry, count)| {
-                        !entry.in_force && count.load(Ordering::Relaxed) == 0
-                    });
-                    let Some((entry, _)) = unused else { return false };
-                    *entry = new;
-                }
+                None if !new.in_force => {}
+                None if len < RULES_MAX => entries.push(new),
+                None => return false,
             }
             let in_force = entries.iter().filter(|entry| entry.in_force).count();
             self.in_force.store(in_force as u64, Ordering::Relaxed);
@@ -92,7 +93,9 @@ impl Rules {
     }
 
     pub(crate) fn count(&self, number: usize) -> u64 {
-        self.counts.get(number).map_or(0, |count| count.load(Ordering::Relaxed))
+        self.counts
+            .get(number)
+            .map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     pub(crate) fn add(&self, number: usize, change: i64) {

@@ -86,7 +86,9 @@ pub(crate) struct Magazines {
 impl Magazines {
     pub(crate) fn new() -> Self {
         Self {
-            places: (0..CLASSES).map(|_| Vec::with_capacity(2 * REFILL)).collect(),
+            places: (0..CLASSES)
+                .map(|_| Vec::with_capacity(2 * REFILL))
+                .collect(),
         }
     }
 
@@ -197,7 +199,8 @@ impl Slab {
         };
         let page = self.page(number)?;
         let left = self.free_pages.load(Ordering::Relaxed);
-        self.free_pages.store(left.saturating_sub(1), Ordering::Relaxed);
+        self.free_pages
+            .store(left.saturating_sub(1), Ordering::Relaxed);
         page.class.store(class as u32, Ordering::Relaxed);
         page.carved.store(0, Ordering::Relaxed);
         page.head.store(0, Ordering::Relaxed);
@@ -236,7 +239,9 @@ impl Slab {
             };
             debug_assert_eq!(page.class.load(Ordering::Relaxed) as usize, class);
             let head = page.head.swap(place.0, Ordering::Relaxed);
-            arena.word(place, 0).store(u64::from(head), Ordering::Relaxed);
+            arena
+                .word(place, 0)
+                .store(u64::from(head), Ordering::Relaxed);
             let used = page.used.load(Ordering::Relaxed);
             debug_assert!(used > 0, "a place was given back twice");
             page.used.store(used - 1, Ordering::Relaxed);
@@ -255,7 +260,9 @@ impl Slab {
     }
 
     fn link(&self, list: &AtomicU32, number: u32) {
-        let Some(page) = self.page(number) else { return };
+        let Some(page) = self.page(number) else {
+            return;
+        };
         let first = list.swap(number, Ordering::Relaxed);
         page.next.store(first, Ordering::Relaxed);
         page.previous.store(NONE, Ordering::Relaxed);
@@ -265,7 +272,9 @@ impl Slab {
     }
 
     fn unlink(&self, class: usize, number: u32) {
-        let Some(page) = self.page(number) else { return };
+        let Some(page) = self.page(number) else {
+            return;
+        };
         let next = page.next.load(Ordering::Relaxed);
         let previous = page.previous.load(Ordering::Relaxed);
         match self.page(previous) {
@@ -294,15 +303,24 @@ mod tests {
             let class = class_of(bytes);
             let size = class_bytes(class);
             assert!(size >= bytes, "{bytes}: {size}");
-            assert!(class == 0 || class_bytes(class - 1) < bytes, "{bytes}: {size}");
+            assert!(
+                class == 0 || class_bytes(class - 1) < bytes,
+                "{bytes}: {size}"
+            );
             assert_eq!(size % GRAIN_BYTES, 0);
             if bytes >= 128 {
-                assert!((size - bytes) * 8 <= bytes, "{bytes}: {size} wastes more than 12.5 %");
+                assert!(
+                    (size - bytes) * 8 <= bytes,
+                    "{bytes}: {size} wastes more than 12.5 %"
+                );
             }
             // With the page's end, in stores of 64 MiB and more.
             let page = 256 << 10;
             let places = page / size;
-            assert!(bytes < 256 || (places * bytes) as f64 > 0.89 * f64::from(page as u32) , "{bytes}");
+            assert!(
+                bytes < 256 || (places * bytes) as f64 > 0.89 * f64::from(page as u32),
+                "{bytes}"
+            );
         }
         assert_eq!(class_bytes(CLASSES - 1), LARGEST_BYTES);
     }

@@ -79,14 +79,23 @@ impl Counters {
     /// Adds to a counter of a worker, who alone writes it.
     #[inline]
     pub(crate) fn add(&self, worker: usize, counter: Counter, change: i64) {
-        if let Some(value) = self.lines.get(worker).and_then(|line| line.get(counter as usize)) {
+        if let Some(value) = self
+            .lines
+            .get(worker)
+            .and_then(|line| line.get(counter as usize))
+        {
             let old = value.load(Ordering::Relaxed);
             value.store(old.wrapping_add(change as u64), Ordering::Relaxed);
         }
     }
 
     fn total(&self, counter: Counter) -> u64 {
-        let values = self.lines.iter().filter_map(|line| line.get(counter as usize));
-        values.fold(0, |sum, value| sum.wrapping_add(value.load(Ordering::Relaxed)))
+        let values = self
+            .lines
+            .iter()
+            .filter_map(|line| line.get(counter as usize));
+        values.fold(0, |sum, value| {
+            sum.wrapping_add(value.load(Ordering::Relaxed))
+        })
     }
 }

@@ -68,7 +68,12 @@ impl ContentStore {
             arena: Arena::new(config.bytes, config.pages),
             slab,
             table: Table::new(config.packets + config.prefixes + 16, config.pages),
-            queues: Queues::new(config.packets, config.policy, config.ticket_run, config.pages),
+            queues: Queues::new(
+                config.packets,
+                config.policy,
+                config.ticket_run,
+                config.pages,
+            ),
             rules: Rules::new(),
             counters: Counters::new(config.workers),
             domain,
@@ -112,7 +117,9 @@ impl ContentStore {
     pub fn set_capacity(&self, packets: usize, bytes: usize) -> (usize, usize) {
         let packets = (packets as u64).clamp(1, self.shared.max_packets);
         let bytes = (bytes as u64).clamp(1, self.shared.slab.bytes() as u64);
-        self.shared.capacity_packets.store(packets, Ordering::Relaxed);
+        self.shared
+            .capacity_packets
+            .store(packets, Ordering::Relaxed);
         self.shared.capacity_bytes.store(bytes, Ordering::Relaxed);
         self.shared.queues.set_capacity(packets as usize);
         (packets as usize, bytes as usize)
@@ -173,7 +180,11 @@ impl ContentStore {
     /// Bytes of the lookup table, of the queues, and of the arena.
     pub fn memory_bytes(&self) -> [usize; 3] {
         let shared = &self.shared;
-        [shared.table.bytes(), shared.queues.bytes(), shared.slab.bytes()]
+        [
+            shared.table.bytes(),
+            shared.queues.bytes(),
+            shared.slab.bytes(),
+        ]
     }
 
     /// Bytes of the arena that belong to no size class: what any size can still take.

@@ -84,7 +84,7 @@ impl Table {
 
     #[inline(always)]
     fn bucket(&self, part: u32) -> &Bucket {
-        let at = (u64::from(part) * self.primary as u64 >> 32) as usize;
+        let at = ((u64::from(part) * self.primary as u64) >> 32) as usize;
         match self.buckets.get(at) {
             Some(bucket) => bucket,
             None => &self.buckets[0],
@@ -124,7 +124,8 @@ impl Table {
         is_wanted: impl FnMut(Node) -> bool,
     ) -> Option<Node> {
         let bucket = self.bucket(hash.bucket_part());
-        self.find_from(bucket, hash.tag(), is_wanted).map(|(_, node)| node)
+        self.find_from(bucket, hash.tag(), is_wanted)
+            .map(|(_, node)| node)
     }
 
     #[inline]
@@ -225,7 +226,8 @@ impl Slot<'_> {
     /// Publishes a node in the slot.
     pub(crate) fn set(self, tag: u32, node: Node) {
         // Release: pairs with the acquire in `Table::find_from`: who sees the node sees what it holds.
-        self.0.store(u64::from(tag) << 32 | u64::from(node.0), Ordering::Release);
+        self.0
+            .store(u64::from(tag) << 32 | u64::from(node.0), Ordering::Release);
     }
 
     pub(crate) fn clear(self) {

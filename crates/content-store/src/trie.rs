@@ -17,12 +17,13 @@ use wire::ndn::NameRef;
 impl Worker {
     /// Finds the inner node of a prefix.
     pub(crate) fn inner(&self, hash: PrefixHash) -> Option<Node> {
-        self.shared.table.find(hash, |node| self.is_inner_of(node, hash))
+        self.shared
+            .table
+            .find(hash, |node| self.is_inner_of(node, hash))
     }
 
     fn is_inner_of(&self, node: Node, hash: PrefixHash) -> bool {
-        node.is_inner()
-            && Inner::new(&self.shared.arena, node).hash() == [hash.low, hash.high]
+        node.is_inner() && Inner::new(&self.shared.arena, node).hash() == [hash.low, hash.high]
     }
 
     fn children(&self, node: Node) -> Children<'_> {
@@ -148,7 +149,9 @@ impl Worker {
         let place = local.take(&self.shared, class).ok_or(Refusal::NoMemory)?;
         let node = Inner::write(&self.shared.arena, place, [hash.low, hash.high], component).node;
         let bucket = self.shared.table.lock(hash.bucket_part());
-        let is_there = bucket.find(hash.tag(), |node| self.is_inner_of(node, hash)).is_some();
+        let is_there = bucket
+            .find(hash.tag(), |node| self.is_inner_of(node, hash))
+            .is_some();
         let slot = bucket.free();
         if !is_there && let Ok(slot) = slot {
             slot.set(hash.tag(), node);
@@ -179,7 +182,9 @@ impl Worker {
 
     fn retire_inner(&mut self, node: Node) {
         let class = Inner::class(Inner::new(&self.shared.arena, node).component_len());
-        self.local.get_mut().retire(&self.shared, class, node.place());
+        self.local
+            .get_mut()
+            .retire(&self.shared, class, node.place());
     }
 
     /// Unlinks a packet, whose state the caller locked, and the inner nodes above that it leaves empty.

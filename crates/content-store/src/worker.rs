@@ -123,7 +123,8 @@ impl Local {
                 self.passed = Some(epoch);
             }
             self.limbo.pop_front();
-            self.magazines.give(&shared.slab, &shared.arena, usize::from(class), place);
+            self.magazines
+                .give(&shared.slab, &shared.arena, usize::from(class), place);
         }
     }
 
@@ -136,7 +137,9 @@ impl Local {
     }
 
     fn add_counts(&mut self, shared: &Shared) {
-        shared.packets.fetch_add(self.packets as u64, Ordering::Relaxed);
+        shared
+            .packets
+            .fetch_add(self.packets as u64, Ordering::Relaxed);
         shared.bytes.fetch_add(self.bytes as u64, Ordering::Relaxed);
         (self.packets, self.bytes) = (0, 0);
     }
@@ -150,7 +153,8 @@ impl Local {
 
     /// Gives back a place that nobody else ever knew.
     pub(crate) fn give(&mut self, shared: &Shared, class: usize, place: Place) {
-        self.magazines.give(&shared.slab, &shared.arena, class, place);
+        self.magazines
+            .give(&shared.slab, &shared.arena, class, place);
         self.count(shared, 0, -(class_bytes(class) as i64));
     }
 
@@ -264,7 +268,10 @@ impl Worker {
                 runs: &mut self.local.get_mut().runs,
                 now_ns,
             };
-            let victim = shared.queues.victim(&mut context).ok_or(Refusal::NoVictim)?;
+            let victim = shared
+                .queues
+                .victim(&mut context)
+                .ok_or(Refusal::NoVictim)?;
             let node: Node = victim.node;
             if self.remove(node) {
                 self.add(Counter::Evicted, 1);
@@ -308,8 +315,12 @@ impl Drop for Worker {
         let mut local = self.local.replace(Local::new());
         local.add_counts(&self.shared);
         for place in local.chunks.stash.drain(..) {
-            local.magazines.give(&self.shared.slab, &self.shared.arena, CHUNK_CLASS, place);
-            self.shared.bytes.fetch_sub(class_bytes(CHUNK_CLASS) as u64, Ordering::Relaxed);
+            local
+                .magazines
+                .give(&self.shared.slab, &self.shared.arena, CHUNK_CLASS, place);
+            self.shared
+                .bytes
+                .fetch_sub(class_bytes(CHUNK_CLASS) as u64, Ordering::Relaxed);
         }
         local.magazines.empty(&self.shared.slab, &self.shared.arena);
         if !local.limbo.is_empty() {

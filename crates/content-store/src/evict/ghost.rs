@@ -23,7 +23,7 @@ impl Ghost {
     /// The bucket half of a name's hash tells the slot (spread again) and is the fingerprint.
     fn slot(&self, bucket_part: u32) -> Option<&AtomicU32> {
         let spread = bucket_part.wrapping_mul(0x9e37_79b1) ^ bucket_part >> 15;
-        let at = (u64::from(spread) * self.slots.len() as u64 >> 32) as usize;
+        let at = ((u64::from(spread) * self.slots.len() as u64) >> 32) as usize;
         self.slots.get(at)
     }
 

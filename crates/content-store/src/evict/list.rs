@@ -29,7 +29,10 @@ impl Lists {
     }
 
     fn ends(&self, list: usize) -> (u32, u32) {
-        let word = self.ends.get(list).map_or(0, |ends| ends.load(Ordering::Relaxed));
+        let word = self
+            .ends
+            .get(list)
+            .map_or(0, |ends| ends.load(Ordering::Relaxed));
         (word as u32, (word >> 32) as u32)
     }
 
@@ -140,7 +143,12 @@ impl Lists {
         // Acquire: as in `lock_bit`.
         let locked = free
             && word
-                .compare_exchange(seen, seen | state::LOCK, Ordering::Acquire, Ordering::Relaxed)
+                .compare_exchange(
+                    seen,
+                    seen | state::LOCK,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                )
                 .is_ok();
         if !locked {
             return;

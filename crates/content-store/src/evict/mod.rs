@@ -156,7 +156,8 @@ impl Queues {
     pub(crate) fn policy(&self) -> Policy {
         let number = self.policy.load(Ordering::Relaxed);
         let mut all = Policy::ALL.into_iter();
-        all.find(|policy| policy.number() == number).unwrap_or_default()
+        all.find(|policy| policy.number() == number)
+            .unwrap_or_default()
     }
 
     /// Changes the policy. Packets stay where they are; queues that the new policy does not use are emptied
@@ -167,7 +168,8 @@ impl Queues {
 
     /// Tells the queues how many packets the store may hold.
     pub(crate) fn set_capacity(&self, packets: usize) {
-        self.small_limit.store((packets / 10).max(1) as u64, Ordering::Relaxed);
+        self.small_limit
+            .store((packets / 10).max(1) as u64, Ordering::Relaxed);
     }
 
     /// Puts a new packet into a queue; the caller holds the lock of its state.

@@ -37,7 +37,9 @@ impl Replacement for PriorityFifo {
             return Some(packet);
         }
         for _ in 0..MOVES {
-            let Some(packet) = queues.lists.pop(arena, FRESH) else { break };
+            let Some(packet) = queues.lists.pop(arena, FRESH) else {
+                break;
+            };
             if packet.fresh_until_ns() > context.now_ns {
                 if queues.lists.is_empty(STALE) {
                     return Some(packet);
@@ -49,7 +51,10 @@ impl Replacement for PriorityFifo {
             queues.lists.push(arena, STALE, packet);
             unlock_bit(packet.state(), state::LOCK);
         }
-        queues.lists.pop(arena, STALE).or_else(|| queues.lists.pop(arena, FRESH))
+        queues
+            .lists
+            .pop(arena, STALE)
+            .or_else(|| queues.lists.pop(arena, FRESH))
     }
 
     fn readmit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {

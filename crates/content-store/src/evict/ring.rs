@@ -69,7 +69,8 @@ impl Ring {
             let slot = self.slot(ticket);
             // Release: pairs with the acquire in `pop`. A slot is taken when the tail came round to a packet
             // that was put in after the head had passed: it stays for another lap.
-            let free = slot.compare_exchange(0, packet.node.0, Ordering::Release, Ordering::Relaxed);
+            let free =
+                slot.compare_exchange(0, packet.node.0, Ordering::Release, Ordering::Relaxed);
             if free.is_ok() {
                 packet.set_position((ticket % self.slots.len() as u64) as u32);
                 packet.set_state(state::QUEUE, self.queue << state::QUEUE_SHIFT);

@@ -18,7 +18,9 @@ impl Replacement for S3Fifo {
         if queues.ghost.take(packet.bucket_part()) {
             queues.main.push(packet, &mut context.runs.main, queues.run)
         } else {
-            queues.small.push(packet, &mut context.runs.small, queues.run)
+            queues
+                .small
+                .push(packet, &mut context.runs.small, queues.run)
         }
     }
 
@@ -44,9 +46,7 @@ impl Replacement for S3Fifo {
             let Some(packet) = queues.main.pop(context.arena) else {
                 return queues.small.pop(context.arena);
             };
-            if !take_hit(packet)
-                || !queues.main.push(packet, &mut context.runs.main, queues.run)
-            {
+            if !take_hit(packet) || !queues.main.push(packet, &mut context.runs.main, queues.run) {
                 return Some(packet);
             }
             unlock_bit(packet.state(), state::LOCK);
