@@ -24,7 +24,10 @@ pub mod quiescent;
 )]
 pub mod ring;
 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
-#[expect(unsafe_code, reason = "words of mapped files; memfd, statfs and locks")]
+#[expect(
+    unsafe_code,
+    reason = "words of mapped files; memfd, linkat, statfs and locks"
+)]
 pub mod segment;
 #[expect(
     unsafe_code,

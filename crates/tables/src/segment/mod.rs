@@ -6,12 +6,17 @@
 //! each at a multiple of 4 KiB. Nothing in a segment is a pointer.
 //!
 //! # Crashes
-//! A file appears under its name when its header is complete, by `link`, so that no half-made segment is ever
-//! seen. An object exists from the store of the directory's count on; a process killed before leaves the
+//! A file has no name until its header is complete, and gets it in one step, so that no half-made segment is
+//! ever seen and none is left behind. An object exists from the store of the directory's count on; a process killed before leaves the
 //! count as it was, and the next `reserve` takes the same place. The owner holds a lock on the open file
 //! (released by the kernel when it dies), so that a dead owner is told from a living one without pids, and
 //! one successor wins. What recovery inside of an object means is that object's business
 //! ([`SignatureTable::recover`](crate::signature::SignatureTable::recover)).
+
+mod error;
+mod sys;
+
+pub use error::SegmentError;
 
 use crate::mapping::Mapping;
 use crate::memory::{Memory, Plain};
@@ -19,9 +24,10 @@ use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use sys::{lock_call, memfd_create, page_bytes};
 
 /// "TIDEGATE" in the order of a big-endian reader.
 const MAGIC: u64 = u64::from_be_bytes(*b"TIDEGATE");
@@ -54,91 +60,6 @@ pub enum Access {
     ReadOnly,
     /// Read and write beside the owner.
     ReadWrite,
-}
-
-/// Why a segment, or an object in it, was refused.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SegmentError {
-    /// The operating system said no.
-    #[error("{doing} {path}: {source}")]
-    System {
-        /// What was tried.
-        doing: &'static str,
-        /// Of which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file is no segment, or belongs to another user.
-    #[error("{path} is not a memory segment of this user: {reason}")]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// The segment was made by another version of this crate.
-    #[error("segment version {found}, but this program reads version {VERSION}; restart its owner")]
-    Version {
-        /// What the header says.
-        found: u64,
-    },
-    /// The objects in the segment have another layout.
-    #[error(
-        "segment layout {found:#018x}, but this program expects {expected:#018x}; restart its owner"
-    )]
-    Layout {
-        /// What the header says.
-        found: u64,
-        /// What the caller gave.
-        expected: u64,
-    },
-    /// Header or size do not add up.
-    #[error("segment is torn: {0}; remove the file")]
-    Torn(&'static str),
-    /// The owner is dead.
-    #[error("segment is stale: its owner (process {owner}) is gone; recover it or remove the file")]
-    Stale {
-        /// The process that owned it.
-        owner: u64,
-    },
-    /// The owner is alive.
-    #[error("segment is owned by process {owner}; stop it first")]
-    Owned {
-        /// The process that owns it.
-        owner: u64,
-    },
-    /// There is no object of this name.
-    #[error("segment has no object {0:?}")]
-    NotFound(String),
-    /// An object of this name exists.
-    #[error("segment has an object {0:?} already; look it up")]
-    Exists(String),
-    /// The object has another shape than the caller asks for.
-    #[error("object {name:?} has {len} items of {item_bytes} bytes, not what was asked for")]
-    Shape {
-        /// The object.
-        name: String,
-        /// Its number of items.
-        len: u64,
-        /// Bytes of an item.
-        item_bytes: u64,
-    },
-    /// The name is empty, too long, or holds a zero byte.
-    #[error("object name {0:?} is not 1 to {NAME_BYTES} bytes without zeros")]
-    Name(String),
-    /// No room for the object.
-    #[error("segment is full: {wanted_bytes} bytes wanted, {free_bytes} free; make it larger")]
-    Full {
-        /// Bytes that the object takes.
-        wanted_bytes: usize,
-        /// Bytes that are left.
-        free_bytes: usize,
-    },
-    /// The segment is attached read-only.
-    #[error("segment is attached read-only")]
-    ReadOnly,
 }
 
 /// A mapped segment. Objects keep the mapping alive; the name stays until [`remove`](Segment::remove).
@@ -183,36 +104,45 @@ impl Segment {
     /// # Errors
     /// If the system refuses.
     pub fn memfd(name: &str, size_bytes: usize, layout: u64) -> Result<Self, SegmentError> {
-        let path = PathBuf::from(format!("memfd:{name}"));
-        let file = memfd_create(name).map_err(system("create", &path))?;
-        Self::create_in(file, path, size_bytes, layout, PAGE_BYTES)
+        Self::in_memory_file(name, size_bytes, layout, false)
     }
 
-    /// Makes the segment `path` (in `/dev/shm`, in a mounted hugetlbfs, or anywhere) of at least
-    /// `size_bytes`, readable and writable by this user alone, with this process as owner. `layout` is any
-    /// number that changes when the objects' layout does.
+    /// The same in reserved huge pages (`/proc/sys/vm/nr_hugepages`).
     ///
     /// # Errors
-    /// If the file exists ([`Segment::recover`] or remove it), or the system refuses.
+    /// If there are not enough of them, or the system refuses.
+    pub fn memfd_huge(name: &str, size_bytes: usize, layout: u64) -> Result<Self, SegmentError> {
+        Self::in_memory_file(name, size_bytes, layout, true)
+    }
+
+    fn in_memory_file(
+        name: &str,
+        size_bytes: usize,
+        layout: u64,
+        huge: bool,
+    ) -> Result<Self, SegmentError> {
+        let path = PathBuf::from(format!("memfd:{name}"));
+        let file = memfd_create(name, huge).map_err(system("create", &path))?;
+        Self::create_in(file, path, size_bytes, layout)
+    }
+
+    /// Makes the segment `path` (in `/dev/shm`, in a mounted hugetlbfs, or on any file system that has unnamed
+    /// files) of at least `size_bytes`, readable and writable by this user alone, with this process as owner.
+    /// `layout` is any number that changes when the objects' layout does.
+    ///
+    /// # Errors
+    /// If the file exists ([`Segment::recover`] or remove it), there are not enough huge pages, or the system
+    /// refuses.
     pub fn create(path: &Path, size_bytes: usize, layout: u64) -> Result<Self, SegmentError> {
-        let mut scratch = path.as_os_str().to_owned();
-        scratch.push(format!(".{}.new", std::process::id()));
-        let scratch = PathBuf::from(scratch);
-        let _ = std::fs::remove_file(&scratch);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&scratch)
-            .map_err(system("create", &scratch))?;
-        let page = page_bytes(&file).map_err(system("stat", &scratch))?;
-        let made = Self::create_in(file, path.to_owned(), size_bytes, layout, page);
-        // The complete file appears under its name at once, or not at all if the name is taken.
-        let linked = std::fs::hard_link(&scratch, path).map_err(system("create", path));
-        let _ = std::fs::remove_file(&scratch);
-        let made = made?;
-        linked?;
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let file = sys::unnamed_file(directory).map_err(system("create a file for", path))?;
+        let made = Self::create_in(file, path.to_owned(), size_bytes, layout)?;
+        if let Some(file) = &made.file {
+            sys::link(file, path).map_err(system("create", path))?;
+        }
         Ok(made)
     }
 
@@ -363,12 +293,22 @@ impl Segment {
         path: PathBuf,
         size_bytes: usize,
         layout: u64,
-        page: usize,
     ) -> Result<Self, SegmentError> {
+        let page = page_bytes(&file).map_err(system("stat", &path))?;
         let size = whole_pages(size_bytes.max(RESERVED_BYTES)).next_multiple_of(page);
-        file.set_len(size as u64).map_err(system("size", &path))?;
-        let mapping = Mapping::file(file.as_fd(), size, true, page >= HUGE_PAGE_BYTES)
-            .map_err(system("map", &path))?;
+        let huge = page >= HUGE_PAGE_BYTES;
+        let mapping = file
+            .set_len(size as u64)
+            .and_then(|()| Mapping::file(file.as_fd(), size, true, huge));
+        let mapping = mapping.map_err(|source| match huge {
+            true => SegmentError::HugePages {
+                path: path.clone(),
+                wanted: size / page,
+                page_bytes: page,
+                source,
+            },
+            false => system("map", &path)(source),
+        })?;
         Self::initialised(mapping, Some(file), path, layout)
     }
 
@@ -417,9 +357,7 @@ impl Segment {
             path: path.to_owned(),
             reason,
         };
-        // SAFETY: asks for a number.
-        let user = unsafe { libc::geteuid() };
-        if metadata.uid() != user {
+        if metadata.uid() != sys::user() {
             return Err(foreign("it belongs to another user"));
         }
         if !metadata.is_file() {
@@ -657,194 +595,5 @@ fn name_words(name: &str) -> Result<[u64; 3], SegmentError> {
     }))
 }
 
-/// Page size of the file's filesystem: 2 MiB or more in hugetlbfs.
-fn page_bytes(file: &File) -> io::Result<usize> {
-    let mut stats = core::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: the descriptor is open and `stats` has room for the answer.
-    let result = unsafe { libc::fstatfs(file.as_raw_fd(), stats.as_mut_ptr()) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, hence filled `stats`.
-    let stats = unsafe { stats.assume_init() };
-    let is_huge = stats.f_type == libc::HUGETLBFS_MAGIC;
-    Ok(if is_huge {
-        usize::try_from(stats.f_bsize).unwrap_or(HUGE_PAGE_BYTES)
-    } else {
-        PAGE_BYTES
-    })
-}
-
-fn memfd_create(name: &str) -> io::Result<File> {
-    let name = std::ffi::CString::new(name)?;
-    // SAFETY: the name is a C string that outlives the call.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call gave a new descriptor that nobody else has.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    Ok(fd.into())
-}
-
-/// Takes, or asks about, the owner's lock: a write lock on the first byte, tied to the open file.
-fn lock_call(file: &File, command: i32) -> io::Result<libc::flock> {
-    let mut lock = libc::flock {
-        l_type: libc::F_WRLCK as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: 0,
-        l_len: 1,
-        l_pid: 0,
-    };
-    // SAFETY: the descriptor is open and `lock` is valid for the call to read and write.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(lock)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn scratch(name: &str) -> PathBuf {
-        PathBuf::from(format!(
-            "/dev/shm/tidegate-test-{}-{name}",
-            std::process::id()
-        ))
-    }
-
-    struct Removed(PathBuf);
-    impl Drop for Removed {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
-    }
-
-    #[test]
-    fn objects_are_found_by_name_and_shape() {
-        let segment = Segment::heap(1 << 20, 1).unwrap();
-        let a = segment.reserve::<AtomicU64>("a", 10).unwrap();
-        let b = segment.reserve::<[AtomicU64; 8]>("b", 3).unwrap();
-        a[9].store(7, Ordering::Relaxed);
-        b[2][7].store(8, Ordering::Relaxed);
-        assert_eq!(
-            segment.lookup::<AtomicU64>("a").unwrap()[9].load(Ordering::Relaxed),
-            7
-        );
-        assert_eq!(segment.view::<AtomicU64>("a").unwrap().get(9), 7);
-        assert!(matches!(
-            segment.reserve::<AtomicU64>("a", 1),
-            Err(SegmentError::Exists(_))
-        ));
-        assert!(matches!(
-            segment.lookup::<AtomicU64>("b"),
-            Err(SegmentError::Shape { .. })
-        ));
-        assert!(matches!(
-            segment.lookup::<AtomicU64>("c"),
-            Err(SegmentError::NotFound(_))
-        ));
-        assert!(matches!(
-            segment.reserve::<AtomicU64>("", 1),
-            Err(SegmentError::Name(_))
-        ));
-        let full = segment.reserve::<AtomicU64>("large", 1 << 20);
-        assert!(matches!(full, Err(SegmentError::Full { .. })));
-        assert_eq!(
-            segment.objects(),
-            [("a".to_owned(), 80), ("b".to_owned(), 192)]
-        );
-        segment.reserve::<AtomicU64>("none", 0).unwrap();
-    }
-
-    #[test]
-    fn a_living_owner_is_attached_to_and_a_dead_one_recovered() {
-        let path = scratch("owner");
-        let _removed = Removed(path.clone());
-        let owner = Segment::create(&path, 1 << 20, 9).unwrap();
-        owner.reserve::<AtomicU64>("a", 1).unwrap()[0].store(3, Ordering::Relaxed);
-        assert!(matches!(
-            Segment::create(&path, 1, 9),
-            Err(SegmentError::System { .. })
-        ));
-        assert!(matches!(
-            Segment::recover(&path, 9),
-            Err(SegmentError::Owned { .. })
-        ));
-        let reader = Segment::attach(&path, 9, Access::ReadOnly).unwrap();
-        assert_eq!(reader.view::<AtomicU64>("a").unwrap().get(0), 3);
-        assert!(matches!(
-            reader.lookup::<AtomicU64>("a"),
-            Err(SegmentError::ReadOnly)
-        ));
-        assert!(matches!(
-            reader.reserve::<AtomicU64>("b", 1),
-            Err(SegmentError::ReadOnly)
-        ));
-        let writer = Segment::attach(&path, 9, Access::ReadWrite).unwrap();
-        writer.lookup::<AtomicU64>("a").unwrap()[0].store(4, Ordering::Relaxed);
-        assert_eq!(reader.view::<AtomicU64>("a").unwrap().get(0), 4);
-        assert!(matches!(
-            Segment::attach(&path, 8, Access::ReadOnly),
-            Err(SegmentError::Layout {
-                found: 9,
-                expected: 8
-            })
-        ));
-        drop(owner);
-        assert!(!reader.has_living_owner());
-        let stale = Segment::attach(&path, 9, Access::ReadOnly);
-        assert!(matches!(stale, Err(SegmentError::Stale { .. })));
-        let heir = Segment::recover(&path, 9).unwrap();
-        assert_eq!((heir.generation(), reader.generation()), (2, 2));
-        assert_eq!(
-            heir.lookup::<AtomicU64>("a").unwrap()[0].load(Ordering::Relaxed),
-            4
-        );
-        heir.remove().unwrap();
-    }
-
-    #[test]
-    fn foreign_and_torn_files_are_refused() {
-        let path = scratch("foreign");
-        let _removed = Removed(path.clone());
-        let refused = |path: &Path| Segment::attach(path, 9, Access::ReadOnly).unwrap_err();
-        assert!(matches!(refused(&path), SegmentError::System { .. }));
-        std::fs::write(&path, b"short").unwrap();
-        assert!(matches!(refused(&path), SegmentError::Foreign { .. }));
-        std::fs::write(&path, vec![0; 1 << 20]).unwrap();
-        assert!(matches!(refused(&path), SegmentError::Foreign { .. }));
-        std::fs::remove_file(&path).unwrap();
-        let segment = Segment::create(&path, 1 << 20, 9).unwrap();
-        segment.reserve::<AtomicU64>("a", 5).unwrap();
-        let image = std::fs::read(&path).unwrap();
-        let with_word = |at: usize, value: u64| {
-            let mut image = image.clone();
-            image[at * 8..at * 8 + 8].copy_from_slice(&value.to_le_bytes());
-            std::fs::write(&path, image).unwrap();
-            refused(&path)
-        };
-        assert!(matches!(
-            with_word(word::VERSION, 99),
-            SegmentError::Version { found: 99 }
-        ));
-        assert!(matches!(with_word(word::SIZE, 5), SegmentError::Torn(_)));
-        assert!(matches!(
-            with_word(word::ENTRIES, 1 << 40),
-            SegmentError::Torn(_)
-        ));
-        let offset_of_a = PAGE_BYTES / 8 + 3;
-        assert!(matches!(
-            with_word(offset_of_a, 1 << 40),
-            SegmentError::Torn(_)
-        ));
-        std::fs::write(&path, &image[..image.len() / 2]).unwrap();
-        assert!(matches!(refused(&path), SegmentError::Torn(_)));
-        // A segment that was written back by `write` has no living owner, whatever it says.
-        drop(segment);
-        std::fs::write(&path, &image).unwrap();
-        assert!(matches!(refused(&path), SegmentError::Stale { .. }));
-    }
-}
+mod tests;
