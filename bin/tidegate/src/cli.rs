@@ -246,6 +246,12 @@ pub(crate) struct CaptureArgs {
         hide_default_value = true
     )]
     pub(crate) snap: u32,
+    /// Which packets, in tcpdump's words: hosts, networks, ports, protocols, VLANs; `and`, `or`, `not`.
+    ///
+    /// For example `host 192.0.2.7 and not tcp port 22`. VLAN tags hide nothing: `tcp` finds tagged packets,
+    /// too, and `vlan 5` may stand anywhere.
+    #[arg(value_name = "FILTER")]
+    pub(crate) filter: Vec<String>,
 }
 
 #[derive(Debug, Args)]

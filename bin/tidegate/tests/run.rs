@@ -348,6 +348,8 @@ fn capture_is_pcapng_of_what_crosses() {
         .arg(node.lab().socket())
         .arg("-w")
         .arg(&path)
+        // Neither ARP nor what IPv6 hosts say unasked.
+        .args(["icmp and", "net", "10.0.0.0/8", "and not port 7"])
         .spawn()
         .unwrap();
     assert!(wait_until(PATIENCE, || path.exists()));
@@ -420,6 +422,18 @@ fn capture_of_drops_tells_the_reason() {
     );
 
     let socket = node.lab().socket();
+    let wrong = run(&[
+        "capture",
+        "--socket",
+        node.lab().socket().to_str().unwrap(),
+        "host nobody",
+    ]);
+    assert_eq!(wrong.code, 2, "{}", wrong.stderr);
+    assert!(
+        wrong.stderr.contains("`nobody` is not an address") && wrong.stderr.contains("column 6"),
+        "{}",
+        wrong.stderr
+    );
     let absent = run(&[
         "capture",
         "--at",

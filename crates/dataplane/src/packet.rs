@@ -82,6 +82,28 @@ fn trim(frame: &mut Frame, cut: usize, end: usize) {
     layout.vlan_tags = 0;
 }
 
+/// Turns a frame's MAC addresses around: it goes back to the station that it came from, until routing says
+/// otherwise. What makes a packet does this, so that a capture never shows a header that nobody wrote.
+#[inline]
+pub(crate) fn turn_around(data: &mut [u8], own: MacAddr) {
+    if let Some([to @ .., a, b, c, d, e, f]) = bytes_mut::<12>(data, 0) {
+        *to = [*a, *b, *c, *d, *e, *f];
+        [*a, *b, *c, *d, *e, *f] = own.0;
+    }
+}
+
+/// Begins a frame that the node makes with the MAC addresses of the one that it is about, and the type.
+#[inline]
+pub(crate) fn begin_like(made: &mut Frame, about: &Frame, ether_type: u16) {
+    if let (Some(header), Some(addresses)) = (
+        bytes_mut::<ETHERNET_BYTES>(made.data_mut(), 0),
+        bytes::<12>(about.data(), 0),
+    ) {
+        header[..12].copy_from_slice(addresses);
+        header[12..].copy_from_slice(&ether_type.to_be_bytes());
+    }
+}
+
 /// Writes the checksum of an IPv4 header into it.
 pub(crate) fn set_ipv4_checksum(header: &mut [u8]) {
     put_be16(header, 10, 0);

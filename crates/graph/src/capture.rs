@@ -12,6 +12,8 @@ use io::{Frame, PortId, WorkerId};
 use tables::ring::{Consumer, Producer, spsc};
 use wire::{DropReason, Instant};
 
+use crate::expression::Expression;
+
 /// Where a frame was when it was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
@@ -40,6 +42,8 @@ pub struct Filter {
     pub reason: Option<DropReason>,
     /// Only frames received by this port (at [`Point::Tx`]: sent by it).
     pub port: Option<PortId>,
+    /// Only frames for which the expression holds.
+    pub expression: Option<Arc<Expression>>,
     /// Longest copy, bytes; 0 for whole frames.
     pub snap_bytes: u16,
 }
@@ -165,6 +169,10 @@ impl Tap {
         let by_port = matches!(point, Point::Stage(_) | Point::Drop(..));
         if !filter.wants(point) || by_port && filter.port.is_some_and(|port| port != frame.rx_port)
         {
+            return;
+        }
+        let expression = filter.expression.as_deref();
+        if expression.is_some_and(|expression| !expression.matches(frame.data())) {
             return;
         }
         let Some(mut record) = self.empty.pop() else {

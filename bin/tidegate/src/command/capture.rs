@@ -24,6 +24,7 @@ pub(crate) fn run(global: &Global, args: &CaptureArgs) -> Result<(), Failure> {
     let mut packets = Client::connect(&global.socket)?.capture(CaptureRequest {
         points: args.points.iter().map(|point| parse_point(point)).collect(),
         ports: args.port.clone(),
+        filter: args.filter.join(" "),
         snap_bytes: args.snap,
         max_pkts: args.count,
     })?;

@@ -49,6 +49,8 @@ pub struct CaptureRequest {
     pub points: Vec<CapturePoint>,
     /// Names of ports; empty: all.
     pub ports: Vec<String>,
+    /// Only packets for which this holds, in the pcap filter language (a subset); empty: all.
+    pub filter: String,
     /// Bytes of a packet to keep; 0: all.
     pub snap_bytes: u32,
     /// End after so many packets; 0: never.
@@ -65,9 +67,9 @@ pub enum CapturePoint {
     Tx,
     /// As dropped, with the reason.
     Drop,
-    /// As each stage left it.
+    /// As it enters each stage.
     Stages,
-    /// As one stage left it.
+    /// As it enters one stage.
     Stage(String),
 }
 

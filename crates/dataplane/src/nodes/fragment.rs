@@ -2,7 +2,7 @@
 
 use graph::{Context, EdgeId, Node, Outlets};
 use io::{Batch, Frame, FrameFlags, Pool};
-use wire::{DropReason, Layout, LayoutFlags};
+use wire::{DropReason, Layout, LayoutFlags, ether_type};
 
 use crate::packet::{self, ETHERNET_BYTES, IPV4_BYTES};
 
@@ -125,6 +125,7 @@ fn emit(pool: &mut Pool, of: &Frame, header: &Header, data: &[u8], field: u16) -
         pool.free(frame);
         return None;
     }
+    packet::begin_like(&mut frame, of, ether_type::IPV4);
     let packet = &mut frame.data_mut()[ETHERNET_BYTES..];
     let (to_header, to_data) = packet.split_at_mut(header.length);
     to_header.copy_from_slice(&header.bytes[..header.length]);

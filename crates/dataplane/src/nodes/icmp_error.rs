@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use graph::{Context, EdgeId, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags};
-use wire::{Instant, LayoutFlags, icmpv4, icmpv6, ip_protocol, ipv4, ipv6};
+use wire::{Instant, LayoutFlags, MacAddr, ether_type, icmpv4, icmpv6, ip_protocol, ipv4, ipv6};
 
 use super::cause::Cause;
 use crate::forwarding::{Forwarding, Interface, Route};
@@ -77,6 +77,7 @@ impl IcmpError {
             return None;
         }
         let interface = self.receiving_interface(packet)?;
+        let own_mac = interface.mac;
         let own = match self.forwarding.route4(&destination) {
             Some(Route::Local) => Ipv4Addr::from(destination),
             _ => interface.source4(source.into()).or_else(|| {
@@ -116,6 +117,7 @@ impl IcmpError {
                 .emit(message)
                 .is_ok();
         debug_assert!(written, "the frame was made long enough for both headers");
+        begin(&mut error, packet, own_mac, ether_type::IPV4);
         finish(&mut error, packet, LayoutFlags::IPV4, IPV4_BYTES, 1);
         Some(error)
     }
@@ -136,6 +138,7 @@ impl IcmpError {
             return None;
         }
         let interface = self.receiving_interface(packet)?;
+        let own_mac = interface.mac;
         let id = self.forwarding.interface_of(packet.rx_port)?;
         let own = if destination[0] != 0xff && self.forwarding.is_local6(&destination, id) {
             Ipv6Addr::from(destination)
@@ -162,6 +165,7 @@ impl IcmpError {
         let repr = icmpv6::Repr::Other { kind, code, rest };
         let written = header.emit(head).is_ok() && repr.emit(message, own, source).is_ok();
         debug_assert!(written, "the frame was made long enough for both headers");
+        begin(&mut error, packet, own_mac, ether_type::IPV6);
         finish(&mut error, packet, LayoutFlags::IPV6, IPV6_BYTES, 58);
         Some(error)
     }
@@ -172,7 +176,13 @@ impl IcmpError {
     }
 }
 
-/// Fills the layout of an error that starts with an Ethernet header yet to be written.
+/// Addresses an error to the station that sent the packet; routing may find another next hop.
+fn begin(error: &mut Frame, about: &Frame, own: MacAddr, kind: u16) {
+    packet::begin_like(error, about, kind);
+    packet::turn_around(error.data_mut(), own);
+}
+
+/// Fills the layout of an error.
 fn finish(error: &mut Frame, about: &Frame, family: LayoutFlags, header: usize, protocol: u8) {
     error.rx_port = about.rx_port;
     error.flags = FrameFlags::LOCAL;

@@ -8,7 +8,7 @@ use graph::{Context, EdgeId, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags};
 use wire::checksum::{self, TransportChecksum};
 use wire::ndp::solicited_node;
-use wire::{DropReason, LayoutFlags, icmpv4, ipv6};
+use wire::{DropReason, LayoutFlags, MacAddr, icmpv4, ipv6};
 
 use super::cause::Cause;
 use super::verdict::{Verdict, judge};
@@ -79,7 +79,7 @@ impl Local {
                 let kind = frame.data().get(usize::from(layout.transport)).copied();
                 match kind {
                     // RFC 1122 3.2.2.6 lets a host ignore an echo request to a group or broadcast.
-                    Some(ECHO_REQUEST) if to_one => echo_reply4(frame),
+                    Some(ECHO_REQUEST) if to_one => self.echo_reply4(frame),
                     Some(ECHO_REQUEST) => Verdict::drop(DropReason::RateLimited),
                     // Answers and errors for programs of the node: there are none that ask.
                     _ => Verdict::CONSUME,
@@ -199,22 +199,25 @@ impl Local {
         data[network + 24..network + 40].copy_from_slice(&source);
         data[usize::from(layout.transport)] = ECHO_REPLY6;
         checksum::fill_transport(&layout, data);
+        packet::turn_around(data, interface.map_or(MacAddr::ZERO, |i| i.mac));
         frame.layout.flags -=
             LayoutFlags::L2_GROUP | LayoutFlags::L2_BROADCAST | LayoutFlags::L3_GROUP;
         frame.flags |= FrameFlags::LOCAL;
         Verdict::edge(IP6)
     }
-}
 
-/// Turns a checked echo request into its reply, in place.
-fn echo_reply4(frame: &mut Frame) -> Verdict {
-    let layout = frame.layout;
-    if !icmpv4::echo_reply_in_place(&layout, frame.data_mut()) {
-        return Verdict::CONSUME;
+    /// Turns a checked echo request into its reply, in place.
+    fn echo_reply4(&self, frame: &mut Frame) -> Verdict {
+        let layout = frame.layout;
+        if !icmpv4::echo_reply_in_place(&layout, frame.data_mut()) {
+            return Verdict::CONSUME;
+        }
+        let port = self.forwarding.ports().get(frame.rx_port.index());
+        packet::turn_around(frame.data_mut(), port.map_or(MacAddr::ZERO, |p| p.host_mac));
+        frame.layout.flags -= LayoutFlags::DONT_FRAGMENT;
+        frame.flags |= FrameFlags::LOCAL;
+        Verdict::edge(IP4)
     }
-    frame.layout.flags -= LayoutFlags::DONT_FRAGMENT;
-    frame.flags |= FrameFlags::LOCAL;
-    Verdict::edge(IP4)
 }
 
 /// Returns the offset from the IPv6 header of the field that named the transport (RFC 4443 3.4).

@@ -10,6 +10,7 @@ use ::io::pcapng::{Direction, InterfaceDescription, Packet, Section, Writer};
 use ::io::{PortId, cpu};
 use control::api::{ApiError, CapturePoint, CaptureRequest, ErrorCode};
 use control::socket::Sink;
+use graph::Expression;
 use graph::capture::{Filter, Point, Record};
 use wire::Instant;
 
@@ -47,6 +48,7 @@ pub(super) fn prepare(node: &Dataplane, request: &CaptureRequest) -> Result<Capt
         }
     }
     let mut filter = Filter {
+        expression: expression(&request.filter)?,
         snap_bytes: u16::try_from(request.snap_bytes).unwrap_or(0),
         ..Filter::default()
     };
@@ -64,6 +66,7 @@ pub(super) fn prepare(node: &Dataplane, request: &CaptureRequest) -> Result<Capt
     }
     if request.points.is_empty() {
         filter = Filter {
+            expression: filter.expression,
             snap_bytes: filter.snap_bytes,
             ..Filter::everything()
         };
@@ -79,6 +82,20 @@ pub(super) fn prepare(node: &Dataplane, request: &CaptureRequest) -> Result<Capt
         stages,
         max_pkts: request.max_pkts,
     })
+}
+
+fn expression(text: &str) -> Result<Option<Arc<Expression>>, ApiError> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    match Expression::parse(text) {
+        Ok(expression) => Ok(Some(Arc::new(expression))),
+        Err(error) => Err(ApiError {
+            code: ErrorCode::Usage,
+            message: error.to_string(),
+            remedy: Some(error.remedy),
+        }),
+    }
 }
 
 fn not_found(what: &str, name: &str, names: &[String]) -> ApiError {

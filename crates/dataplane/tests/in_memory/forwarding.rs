@@ -88,6 +88,38 @@ fn a_packet_is_forwarded_with_new_addresses_ttl_and_checksum() {
     rig.finish();
 }
 
+/// What the node makes has a header that somebody wrote as soon as a capture may see it.
+#[test]
+fn what_the_node_makes_is_captured_with_its_ethernet_header() {
+    let mut rig = Rig::new(ROUTER);
+    let back = |kind: u16| ethernet(peer_mac(0).0, node_mac(0).0, kind, &[]);
+    let ping = to_node4(&ipv4(
+        CLIENT,
+        [10, 0, 0, 1],
+        1,
+        64,
+        0,
+        &[],
+        &echo_request(20),
+    ));
+    let late = to_node4(&ipv4(CLIENT, SERVER, 17, 1, 0, &[], &udp(20)));
+    let long = to_node4(&ipv4(CLIENT, SERVER, 17, 64, 0, &[], &udp(1400)));
+    let made = rig.captured("ip4-output", |rig| {
+        for frame in [&ping, &late, &long] {
+            rig.exchange(0, frame);
+        }
+    });
+    let headers: Vec<_> = made.iter().map(|frame| frame[..14].to_vec()).collect();
+    // A fragment is on its way as the packet was.
+    let on = ethernet(node_mac(0).0, peer_mac(0).0, 0x0800, &[]);
+    assert_eq!(headers, [back(0x0800), back(0x0800), on.clone(), on]);
+    let late = to_node6(&ipv6(six(&[0, 2]), six(&[1, 2]), 17, 1, &udp(20)));
+    let made = rig.captured("ip6-output", |rig| drop(rig.exchange(0, &late)));
+    assert_eq!(made.len(), 1);
+    assert_eq!(made[0][..14], back(0x86dd));
+    rig.finish();
+}
+
 #[test]
 fn a_priority_tag_is_taken_off() {
     let mut rig = Rig::new(ROUTER);

@@ -148,6 +148,26 @@ impl Rig {
             .collect()
     }
 
+    /// Runs `f` with a capture at a stage; returns the frames that entered it.
+    pub(crate) fn captured(&mut self, stage: &str, f: impl FnOnce(&mut Self)) -> Vec<Vec<u8>> {
+        let nodes = &self.counters().nodes;
+        let at = nodes.iter().position(|node| node.name == stage);
+        let filter = graph::capture::Filter {
+            stages: 1 << at.expect("the stage"),
+            ..Default::default()
+        };
+        self.handle.capture(Some(filter)).expect("room");
+        self.run();
+        f(self);
+        let mut frames = Vec::new();
+        self.handle
+            .captured()
+            .drain(|record| frames.push(record.data.clone()));
+        self.handle.capture(None).expect("room");
+        self.run();
+        frames
+    }
+
     pub(crate) fn counters(&self) -> &Arc<WorkerCounters> {
         self.handle.counters()
     }

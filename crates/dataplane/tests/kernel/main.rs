@@ -7,3 +7,4 @@ mod linux;
 #[path = "../support/packets.rs"]
 mod packets;
 mod router;
+mod tcpdump;
