@@ -1,3 +1,29 @@
 #![doc = include_str!("../README.md")]
 #![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod dead_nonce;
+pub mod face;
+pub mod fib;
+pub mod forwarder;
+pub mod hash;
+pub mod partition;
+pub mod pit;
+mod rng;
+pub mod store;
+pub mod strategy;
+
+pub use face::{Face, FaceConfig, FaceId, FaceScope, Faces, LinkType, Persistency};
+pub use fib::{Fib, NextHop};
+pub use forwarder::{
+    Forwarder, ForwarderConfig, ForwarderCounters, Handoff, Learned, Outgoing, Sink,
+    UnsolicitedPolicy,
+};
+pub use hash::NameHasher;
+pub use partition::Partition;
+pub use rng::Rng;
+pub use store::{ContentStore, MemoryStore, StoreInfo};

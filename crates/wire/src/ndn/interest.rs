@@ -152,6 +152,12 @@ impl<'a> Interest<'a> {
         Ok(())
     }
 
+    /// Returns where the name's value starts and ends in [`bytes`](Self::bytes).
+    pub fn name_range(&self) -> (usize, usize) {
+        let start = offset_in(self.bytes, self.name.value());
+        (start, start + self.name.value().len())
+    }
+
     /// Returns the parts that an Interest's signature covers: name components before the parameters digest
     /// and after it, and the elements from ApplicationParameters up to the signature value.
     pub fn signed_parts(&self) -> [&'a [u8]; 3] {

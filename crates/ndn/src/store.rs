@@ -1,0 +1,191 @@
+//! What the forwarder asks of a content store, and a small store for tests and small nodes.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::ops::Bound;
+use core::time::Duration;
+
+use wire::Instant;
+use wire::ndn::{Data, Interest, NameRef};
+
+/// Figures and switches of a content store, as CsInfo reports them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreInfo {
+    /// Packets that it holds at most.
+    pub capacity: u64,
+    /// New packets are admitted.
+    pub admit: bool,
+    /// Lookups are answered.
+    pub serve: bool,
+    /// Packets that it holds.
+    pub packets: u64,
+    /// Lookups that found a packet.
+    pub hits: u64,
+    /// Lookups that found none.
+    pub misses: u64,
+}
+
+/// A content store as the forwarder sees it: one worker's access.
+pub trait ContentStore {
+    /// Gives the packet that answers the Interest to `found` and returns what that returns; `None` if there
+    /// is no such packet.
+    fn find<R>(
+        &mut self,
+        interest: &Interest<'_>,
+        now: Instant,
+        found: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R>;
+
+    /// Stores a copy of a packet that may be cached.
+    fn insert(&mut self, data: &Data<'_>, now: Instant);
+
+    /// Removes up to `limit` packets at and below `prefix`; returns how many.
+    fn erase(&mut self, prefix: NameRef<'_>, limit: u64) -> u64;
+
+    /// Changes what is given; `None` leaves as it is.
+    fn configure(&mut self, capacity: Option<u64>, admit: Option<bool>, serve: Option<bool>);
+
+    /// Returns figures and switches.
+    fn info(&self) -> StoreInfo;
+
+    /// Says that the worker holds no view of a packet: call once a burst.
+    fn quiescent(&mut self) {}
+}
+
+/// A store in a sorted map with first-in-first-out eviction: complete matches, O(log packets), one worker.
+#[derive(Debug)]
+pub struct MemoryStore {
+    packets: BTreeMap<Vec<u8>, Stored>,
+    queue: VecDeque<(u64, Vec<u8>)>,
+    next: u64,
+    info: StoreInfo,
+}
+
+#[derive(Debug)]
+struct Stored {
+    packet: Vec<u8>,
+    fresh_until: Instant,
+    number: u64,
+}
+
+impl MemoryStore {
+    /// Makes a store for `capacity` packets.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            packets: BTreeMap::new(),
+            queue: VecDeque::new(),
+            next: 0,
+            info: StoreInfo {
+                capacity: capacity as u64,
+                admit: true,
+                serve: true,
+                ..StoreInfo::default()
+            },
+        }
+    }
+
+    fn search(&self, interest: &Interest<'_>, now: Instant) -> Option<&Stored> {
+        let is_fresh = |stored: &Stored| !interest.must_be_fresh || stored.fresh_until > now;
+        let (stem, digest) = interest.name.split_implicit_digest();
+        if digest.is_none() && interest.can_be_prefix {
+            let from = (Bound::Included(stem.value()), Bound::Unbounded);
+            return self
+                .packets
+                .range::<[u8], _>(from)
+                .take_while(|(name, _)| name.starts_with(stem.value()))
+                .map(|(_, stored)| stored)
+                .find(|stored| is_fresh(stored));
+        }
+        let stored = self.packets.get(stem.value()).filter(|s| is_fresh(s))?;
+        match digest {
+            Some(digest) => {
+                (*digest == wire::ndn::digest::sha256([&stored.packet[..]])).then_some(stored)
+            }
+            None => Some(stored),
+        }
+    }
+
+    fn evict(&mut self) {
+        while self.packets.len() as u64 > self.info.capacity {
+            let Some((number, name)) = self.queue.pop_front() else {
+                return;
+            };
+            if self.packets.get(&name).is_some_and(|s| s.number == number) {
+                self.packets.remove(&name);
+            }
+        }
+    }
+}
+
+impl ContentStore for MemoryStore {
+    fn find<R>(
+        &mut self,
+        interest: &Interest<'_>,
+        now: Instant,
+        found: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R> {
+        if !self.info.serve {
+            return None;
+        }
+        let result = self.search(interest, now).map(|s| found(&s.packet));
+        match result {
+            Some(_) => self.info.hits += 1,
+            None => self.info.misses += 1,
+        }
+        result
+    }
+
+    fn insert(&mut self, data: &Data<'_>, now: Instant) {
+        if !self.info.admit || self.info.capacity == 0 {
+            return;
+        }
+        let number = self.next;
+        self.next += 1;
+        let name = data.name.value().to_vec();
+        let fresh_ms = data.meta.freshness_ms.min(u64::MAX / 1_000_000);
+        self.queue.push_back((number, name.clone()));
+        let stored = Stored {
+            packet: data.bytes.to_vec(),
+            fresh_until: now + Duration::from_millis(fresh_ms),
+            number,
+        };
+        self.packets.insert(name, stored);
+        self.evict();
+        // Names that were replaced leave stale places in the queue; it stays short nevertheless.
+        if self.queue.len() as u64 > 2 * self.info.capacity + 16 {
+            let packets = &self.packets;
+            self.queue
+                .retain(|(number, name)| packets.get(name).is_some_and(|s| s.number == *number));
+        }
+    }
+
+    fn erase(&mut self, prefix: NameRef<'_>, limit: u64) -> u64 {
+        let from = (Bound::Included(prefix.value()), Bound::Unbounded);
+        let names: Vec<_> = self
+            .packets
+            .range::<[u8], _>(from)
+            .map(|(name, _)| name)
+            .take_while(|name| name.starts_with(prefix.value()))
+            .take(usize::try_from(limit).unwrap_or(usize::MAX))
+            .cloned()
+            .collect();
+        for name in &names {
+            self.packets.remove(name);
+        }
+        names.len() as u64
+    }
+
+    fn configure(&mut self, capacity: Option<u64>, admit: Option<bool>, serve: Option<bool>) {
+        self.info.capacity = capacity.unwrap_or(self.info.capacity);
+        self.info.admit = admit.unwrap_or(self.info.admit);
+        self.info.serve = serve.unwrap_or(self.info.serve);
+        self.evict();
+    }
+
+    fn info(&self) -> StoreInfo {
+        StoreInfo {
+            packets: self.packets.len() as u64,
+            ..self.info
+        }
+    }
+}
