@@ -70,6 +70,8 @@ drop_reasons! {
     TransportLength, "transport_length", Warning, "A length field of the transport header contradicts the packet", "RFC 768";
     TransportChecksum, "transport_checksum", Warning, "The transport checksum is wrong", "RFC 1122 4.1.3.4";
     ReassemblyUnsupported, "reassembly_unsupported", Warning, "A fragment is addressed to the node, which does not reassemble", "RFC 1122 3.3.2";
+    ReassemblyTimeout, "reassembly_timeout", Warning, "Fragments of a datagram did not come in time", "RFC 1122 3.3.2";
+    SocketQueueFull, "socket_queue_full", Warning, "The socket's receive queue is full", "RFC 1122 4.1.3";
     NeighbourDiscovery, "neighbour_discovery", Warning, "A neighbour discovery message fails its checks", "RFC 4861 7.1";
     TcpOptions, "tcp_options", Warning, "A TCP option has an impossible length", "RFC 9293 3.1";
     NotForUs, "not_for_us", Info, "The frame is addressed to another station", "IEEE 802.3 3.2";
