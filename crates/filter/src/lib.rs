@@ -6,5 +6,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod nat;
 pub mod packet;
+#[cfg(test)]
+mod testing;
+pub mod track;
 pub mod verdict;

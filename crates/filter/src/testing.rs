@@ -135,10 +135,15 @@ impl TcpFrame<'_> {
             options: self.options,
         };
         let start = header.bytes();
-        framed(self.addresses, ip_protocol::TCP, start + self.payload.len(), |bytes| {
-            bytes[start..].copy_from_slice(self.payload);
-            header.emit(bytes, &self.addresses).unwrap();
-        })
+        framed(
+            self.addresses,
+            ip_protocol::TCP,
+            start + self.payload.len(),
+            |bytes| {
+                bytes[start..].copy_from_slice(self.payload);
+                header.emit(bytes, &self.addresses).unwrap();
+            },
+        )
     }
 }
 

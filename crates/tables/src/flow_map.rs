@@ -351,6 +351,15 @@ impl<K: SlotKey> FlowMap<K> {
         removed
     }
 
+    /// Ends one connection whose deadline was `judged` to have come, unless it was refreshed since; true for the
+    /// one who removed it: for callers that give back what the connection held.
+    pub fn expire_one(&self, worker: &mut SlotWorker, connection: SlotRef, judged: u64) -> bool {
+        let Some(values) = self.slots.values(connection) else {
+            return false;
+        };
+        (judged == EXPIRED || Self::decide(values, Some(judged))) && self.remove(worker, connection)
+    }
+
     /// Marks a connection expired unless its deadline moved since it was `seen`.
     fn decide(values: &[AtomicU64], seen: Option<u64>) -> bool {
         let Some((word, seen)) = values.get(DEADLINE).zip(seen) else {

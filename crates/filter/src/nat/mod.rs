@@ -6,6 +6,7 @@
 //! - [`cgn`]: port blocks for subscribers, drawn or computed (RFC 6888, RFC 7422).
 //! - [`nat64`], [`nptv6`]: between the families (RFC 6146, RFC 7915), between prefixes (RFC 6296).
 
+pub mod cgn;
 pub mod icmp;
 pub mod mapping;
 pub mod rewrite;

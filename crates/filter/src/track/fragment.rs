@@ -271,7 +271,10 @@ impl Fragments {
         let Some(entry) = self.entries.get_mut(at) else {
             return Err(DropReason::FragmentStoreFull);
         };
-        let known = entry.spans.get(..usize::from(entry.parts)).unwrap_or_default();
+        let known = entry
+            .spans
+            .get(..usize::from(entry.parts))
+            .unwrap_or_default();
         // RFC 8200 4.5: an exact duplicate may be dropped alone.
         if known.contains(&(part.start, part.end)) {
             return Err(DropReason::FragmentOverlap);
@@ -365,7 +368,9 @@ fn part_of(layout: &Layout, frame: &[u8]) -> Option<Part> {
     let network = usize::from(layout.network);
     let (identification, protocol, start, data_start) = if layout.flags.contains(LayoutFlags::IPV4)
     {
-        let header = frame.get(network..)?.first_chunk::<{ ipv4::HEADER_BYTES }>()?;
+        let header = frame
+            .get(network..)?
+            .first_chunk::<{ ipv4::HEADER_BYTES }>()?;
         let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         (
             u32::from(word(ipv4::IDENTIFICATION)),
@@ -448,7 +453,10 @@ mod tests {
         assert_eq!(table.take_held(entry, &mut buffer), None);
         assert_eq!(later(&mut table, &b, 2), Fate::Decided(OK));
         // Another datagram of the same hosts is another one.
-        assert_eq!(later(&mut table, &fragment(1, 8, 64, 64, false), 2), Fate::Held);
+        assert_eq!(
+            later(&mut table, &fragment(1, 8, 64, 64, false), 2),
+            Fate::Held
+        );
     }
 
     #[test]
@@ -464,7 +472,10 @@ mod tests {
             later(&mut table, &fragment(66, id, 64, 64, true), 0);
         }
         assert_eq!(table.len(), 32);
-        assert_eq!(later(&mut table, &fragment(1, 1, 64, 64, false), 0), Fate::Held);
+        assert_eq!(
+            later(&mut table, &fragment(1, 1, 64, 64, false), 0),
+            Fate::Held
+        );
         // What was held comes back with the timeout.
         for source in 100..200 {
             later(&mut table, &fragment(source, 1, 64, 64, true), 1);
@@ -473,14 +484,19 @@ mod tests {
         assert_eq!(full, Fate::Drop(DropReason::FragmentStoreFull));
         table.expire(Tick(100));
         assert!(table.is_empty());
-        assert_eq!(later(&mut table, &fragment(2, 1, 64, 64, false), 100), Fate::Held);
+        assert_eq!(
+            later(&mut table, &fragment(2, 1, 64, 64, false), 100),
+            Fate::Held
+        );
     }
 
     #[test]
     fn row_70_and_71_an_overlap_dooms_the_datagram() {
         let mut table = table(FragmentLimits::default());
         let first = fragment(1, 7, 0, 64, true);
-        let entry = table.first(&parse(&first).unwrap(), &first, Tick(0)).unwrap();
+        let entry = table
+            .first(&parse(&first).unwrap(), &first, Tick(0))
+            .unwrap();
         table.decide(entry, OK);
         let overlap = later(&mut table, &fragment(1, 7, 56, 64, true), 0);
         assert_eq!(overlap, Fate::Drop(DropReason::FragmentOverlap));
@@ -492,12 +508,17 @@ mod tests {
     fn an_exact_duplicate_is_dropped_alone() {
         let mut table = table(FragmentLimits::default());
         let first = fragment(1, 7, 0, 64, true);
-        let entry = table.first(&parse(&first).unwrap(), &first, Tick(0)).unwrap();
+        let entry = table
+            .first(&parse(&first).unwrap(), &first, Tick(0))
+            .unwrap();
         table.decide(entry, OK);
         let middle = fragment(1, 7, 64, 64, true);
         assert_eq!(later(&mut table, &middle, 0), Fate::Decided(OK));
         let again = later(&mut table, &middle, 0);
         assert_eq!(again, Fate::Drop(DropReason::FragmentOverlap));
-        assert_eq!(later(&mut table, &fragment(1, 7, 128, 64, false), 0), Fate::Decided(OK));
+        assert_eq!(
+            later(&mut table, &fragment(1, 7, 128, 64, false), 0),
+            Fate::Decided(OK)
+        );
     }
 }

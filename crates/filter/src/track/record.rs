@@ -6,7 +6,7 @@
 //!
 //! | word | original's record | reply's record |
 //! | --- | --- | --- |
-//! | 0 | last seen (32), timeout class (8), own flags (8), status (16) | originator: end (32), highest allowed (32) |
+//! | 0 | deadline (32), timeout class (8), own flags (8), status (16) | originator: end (32), highest allowed (32) |
 //! | 1 | replay of the original direction (32), of the reply direction (32) | originator: largest window (32), highest ack (32) |
 //! | 2 | mark (32), zone (16), helper (16) | responder: end, highest allowed |
 //! | 3 | originator's sequence numbers: position (32), offset before (16), after (16) | responder: largest window, highest ack |
@@ -17,6 +17,8 @@
 //! had come a moment earlier. The state word is swapped as a whole: who loses judges again.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+
+use tables::flow_map::EXPIRED;
 
 use super::tcp::{Sender, Tcp, TcpFlags, TcpState, later};
 use super::timeout::{Class, Tick};
@@ -49,8 +51,8 @@ bitflags::bitflags! {
 /// The first word: what every packet looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Life {
-    /// When a packet that refreshes was seen last.
-    pub seen: Tick,
+    /// When the connection ends if no packet refreshes it.
+    pub deadline: Tick,
     /// Which timeout holds.
     pub class: Class,
     /// Flags of ours.
@@ -62,7 +64,7 @@ pub struct Life {
 impl Life {
     /// Packs the word.
     pub const fn to_word(self) -> u64 {
-        (self.seen.0 as u64) << 32
+        (self.deadline.0 as u64) << 32
             | (self.class as u64) << 24
             | (self.own.bits() as u64) << 16
             | (self.status.bits() & 0xffff) as u64
@@ -71,7 +73,7 @@ impl Life {
     /// Unpacks it.
     pub const fn from_word(word: u64) -> Self {
         Self {
-            seen: Tick((word >> 32) as u32),
+            deadline: Tick((word >> 32) as u32),
             class: Class::from_bits((word >> 24) as u8),
             own: Own::from_bits_retain((word >> 16) as u8),
             status: CtStatus::from_bits_retain(word as u32 & 0xffff),
@@ -199,24 +201,34 @@ impl<'a> Record<'a> {
         Life::from_word(self.original[0].load(Ordering::Relaxed))
     }
 
-    /// Changes the first word; writes only what differs.
+    /// Changes the first word; writes only what differs. Returns false if the connection has expired: the
+    /// packet belongs to none.
     #[inline]
-    pub fn update_life(&self, mut change: impl FnMut(&mut Life)) {
+    pub fn update_life(&self, mut change: impl FnMut(&mut Life)) -> bool {
         let word = &self.original[0];
         let mut old = word.load(Ordering::Relaxed);
         loop {
+            if old == EXPIRED {
+                return false;
+            }
             let mut life = Life::from_word(old);
             change(&mut life);
             let new = life.to_word();
             // Relaxed: the word stands for itself; nothing is published by it.
             if new == old {
-                return;
+                return true;
             }
             match word.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return,
+                Ok(_) => return true,
                 Err(now) => old = now,
             }
         }
+    }
+
+    /// The first word as it is: what an expiry judges by.
+    #[inline]
+    pub fn life_word(&self) -> u64 {
+        self.original[0].load(Ordering::Relaxed)
     }
 
     /// Reads the replay word of a direction.
@@ -237,7 +249,11 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn labels(&self) -> (u32, u16, HelperId) {
         let word = self.original[2].load(Ordering::Relaxed);
-        ((word >> 32) as u32, (word >> 16) as u16, HelperId(word as u16))
+        (
+            (word >> 32) as u32,
+            (word >> 16) as u16,
+            HelperId(word as u16),
+        )
     }
 
     /// Writes the mark.
@@ -359,7 +375,7 @@ mod tests {
     #[test]
     fn words_carry_everything() {
         let life = Life {
-            seen: Tick(0xdead_beef),
+            deadline: Tick(0xdead_beef),
             class: Class::TcpClosing,
             own: Own::MAPPED | Own::PROXIED,
             status: CtStatus::ASSURED | CtStatus::SNAT,

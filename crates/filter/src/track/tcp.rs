@@ -285,7 +285,8 @@ impl Tcp {
     }
 
     fn has_seen(&self, direction: CtDirection) -> bool {
-        self.flags.contains(flag(TcpFlags::SEEN_ORIGINAL, direction))
+        self.flags
+            .contains(flag(TcpFlags::SEEN_ORIGINAL, direction))
     }
 
     /// Notes a side's SYN: its first number, window and options.
@@ -316,7 +317,10 @@ impl Tcp {
         } else {
             end.wrapping_add(window)
         };
-        self.flags |= flag(TcpFlags::SEEN_ORIGINAL | TcpFlags::ACKED_ORIGINAL, direction);
+        self.flags |= flag(
+            TcpFlags::SEEN_ORIGINAL | TcpFlags::ACKED_ORIGINAL,
+            direction,
+        );
         self.sides[direction as usize & 1] = Sender {
             end,
             max_end: allowed,
@@ -381,7 +385,10 @@ impl Tcp {
             TcpState::SynSent if direction == CtDirection::Reply => {
                 // With data in the SYN (RFC 7413), less than all of it may be acknowledged.
                 let unsent = after(segment.acknowledgement, peer.end);
-                let old = !after(segment.acknowledgement, peer.end.wrapping_sub(u16::MAX.into()));
+                let old = !after(
+                    segment.acknowledgement,
+                    peer.end.wrapping_sub(u16::MAX.into()),
+                );
                 if unsent || old {
                     return Outcome::Invalid(Invalid::Handshake);
                 }
@@ -471,8 +478,7 @@ impl Tcp {
             // RFC 5961 3.2: exactly the next number that the receiver expects; which is what it
             // acknowledged, or, if all was delivered, what was sent.
             _ => {
-                segment.sequence == sender.end
-                    || has_acked && segment.sequence == receiver.max_ack
+                segment.sequence == sender.end || has_acked && segment.sequence == receiver.max_ack
             }
         };
         if exact {
@@ -482,7 +488,11 @@ impl Tcp {
         if self.flags.contains(TcpFlags::LIBERAL) {
             return Outcome::Pass;
         }
-        let oldest = if has_acked { receiver.max_ack } else { sender.end };
+        let oldest = if has_acked {
+            receiver.max_ack
+        } else {
+            sender.end
+        };
         if after(oldest, segment.sequence) || after(segment.sequence, sender.max_end) {
             return Outcome::Invalid(Invalid::ResetOutside);
         }
@@ -523,7 +533,10 @@ impl Tcp {
         if after(oldest, end) {
             return Err(Invalid::BeforeWindow);
         }
-        if after(segment.sack.unwrap_or(segment.acknowledgement), receiver.end) {
+        if after(
+            segment.sack.unwrap_or(segment.acknowledgement),
+            receiver.end,
+        ) {
             return Err(Invalid::AckUnsent);
         }
         let window = ACK_WINDOW_MIN.max(sender.max_window);
@@ -560,7 +573,11 @@ impl Tcp {
         self.flags |= acked;
         let sender = &mut self.sides[direction as usize & 1];
         sender.max_window = sender.max_window.max(window);
-        sender.max_ack = if first { ack } else { later(sender.max_ack, ack) };
+        sender.max_ack = if first {
+            ack
+        } else {
+            later(sender.max_ack, ack)
+        };
         let receiver = &mut self.sides[1 - (direction as usize & 1)];
         // A closed window is probed with one byte (RFC 9293 3.8.6.1).
         receiver.max_end = later(receiver.max_end, ack.wrapping_add(window.max(1)));

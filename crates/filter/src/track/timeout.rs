@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::tcp::TcpState;
 
-/// Time in steps of 2^27 ns (134 ms): what the "last seen" of a connection counts, so that it is written a few
+/// Time in steps of 2^27 ns (134 ms): what the deadline of a connection counts, so that it is written a few
 /// times a second at most, however many packets come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tick(pub u32);
@@ -26,6 +26,15 @@ impl Tick {
     }
 }
 
+impl Tick {
+    /// Returns the tick `ticks` later.
+    #[inline]
+    #[must_use]
+    pub const fn after(self, ticks: u32) -> Self {
+        Self(self.0.saturating_add(ticks))
+    }
+}
+
 /// Returns a duration in ticks, rounded up, at least one.
 const fn ticks(duration: Duration) -> u32 {
     let ticks = duration.as_nanos().div_ceil(1 << TICK_SHIFT);
@@ -41,7 +50,11 @@ const fn ticks(duration: Duration) -> u32 {
 /// Returns ticks as milliseconds.
 pub(crate) const fn as_ms(ticks: u32) -> u32 {
     let ms = ((ticks as u64) << TICK_SHIFT) / 1_000_000;
-    if ms > u32::MAX as u64 { u32::MAX } else { ms as u32 }
+    if ms > u32::MAX as u64 {
+        u32::MAX
+    } else {
+        ms as u32
+    }
 }
 
 /// What a connection's timeout depends on.
@@ -85,10 +98,9 @@ impl Class {
     /// for as long as it likes (RFC 6146 3.5.2.2).
     pub const fn of_tcp(state: TcpState) -> Self {
         match state {
-            TcpState::None
-            | TcpState::SynSent
-            | TcpState::SynSent2
-            | TcpState::SynReceived => Self::TcpOpening,
+            TcpState::None | TcpState::SynSent | TcpState::SynSent2 | TcpState::SynReceived => {
+                Self::TcpOpening
+            }
             TcpState::Established | TcpState::FinWait => Self::TcpOpen,
             TcpState::LastAck | TcpState::TimeWait | TcpState::Closed => Self::TcpClosing,
         }

@@ -416,8 +416,8 @@ impl<K: SlotKey> SlotMap<K> {
         }
     }
 
-    /// The live record in a slot: its reference and value words.
-    pub(crate) fn live_at(&self, slot: usize) -> Option<(SlotRef, &[AtomicU64])> {
+    /// The live record in a slot: its reference and value words, as [`values`](Self::values) gives them.
+    pub fn live_at(&self, slot: usize) -> Option<(SlotRef, &[AtomicU64])> {
         let slot = slot as u32;
         let word = self.load_checked(slot)?;
         word.is(State::Live)

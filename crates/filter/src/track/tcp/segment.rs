@@ -78,8 +78,7 @@ impl Segment {
     /// One past the last sequence number: SYN and FIN take one each.
     #[inline]
     pub const fn end(&self) -> u32 {
-        let marks =
-            self.flags.contains(Flags::SYN) as u32 + self.flags.contains(Flags::FIN) as u32;
+        let marks = self.flags.contains(Flags::SYN) as u32 + self.flags.contains(Flags::FIN) as u32;
         self.sequence
             .wrapping_add(self.payload_bytes)
             .wrapping_add(marks)
