@@ -6,8 +6,10 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod alg;
 pub mod nat;
 pub mod packet;
+pub mod pipeline;
 #[cfg(test)]
 mod testing;
 pub mod track;

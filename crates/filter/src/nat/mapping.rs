@@ -131,6 +131,15 @@ pub struct MappingRequest {
     pub random: bool,
 }
 
+/// A mapping that is used once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// The outer endpoint.
+    pub outer: Endpoint,
+    /// The mapping was made just now.
+    pub is_new: bool,
+}
+
 /// Why there is no mapping (RFC 6888 REQ-11: the packet is dropped, its sender told, nothing destroyed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -291,18 +300,28 @@ impl Nat {
         request: &MappingRequest,
         random: u32,
         now: Instant,
-    ) -> Result<Endpoint, MappingError> {
+    ) -> Result<Mapped, MappingError> {
         let key = request.inner.key();
         for _ in 0..4 {
             if let Some(found) = self.inner.find(&key) {
                 match self.use_again(found, request.inner.space) {
-                    Some(outer) => return Ok(outer),
+                    Some(outer) => {
+                        return Ok(Mapped {
+                            outer,
+                            is_new: false,
+                        });
+                    }
                     None => continue,
                 }
             }
             let outer = self.draw_port(worker, request, random, now)?;
             match self.publish(worker, request.inner, outer) {
-                Ok(true) => return Ok(outer),
+                Ok(true) => {
+                    return Ok(Mapped {
+                        outer,
+                        is_new: true,
+                    });
+                }
                 Ok(false) => self.give_back(worker, request.inner.address, outer, now),
                 Err(error) => {
                     self.give_back(worker, request.inner.address, outer, now);
@@ -367,6 +386,40 @@ impl Nat {
                 Ok(_) => return,
                 Err(now) => old = now,
             }
+        }
+    }
+
+    /// Takes a new mapping back that no packet has left by: its port needs no quarantine, so that flows that are
+    /// refused for another reason take no ports away.
+    pub fn cancel(&self, worker: &mut NatWorker, inner: Endpoint, now: Instant) {
+        let found = self.inner.find(&inner.key());
+        let word = found.and_then(|found| self.word(&self.inner, found));
+        let (Some(found), Some(word)) = (found, word) else {
+            return;
+        };
+        let end = |word: u64| {
+            let entry = Entry::from_word(word);
+            let dying = Entry {
+                low: DYING,
+                ..entry
+            };
+            (entry.low == 1).then(|| dying.to_word())
+        };
+        // Relaxed: the word is the whole state; who loses has used the mapping.
+        match word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end) {
+            Ok(before) => {
+                let entry = Entry::from_word(before);
+                let outer = Endpoint {
+                    address: entry.address,
+                    port: entry.port,
+                    space: inner.space,
+                };
+                if self.inner.remove_ref(&mut worker.inner, found) {
+                    self.outer.remove(&mut worker.outer, &outer.key());
+                    self.give_back(worker, inner.address, outer, now);
+                }
+            }
+            Err(_) => self.release(inner, now),
         }
     }
 

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use tables::flow_map::EXPIRED;
 
-use super::tcp::{Sender, Tcp, TcpFlags, TcpState, later};
+use super::tcp::{Sender, Tcp, TcpFlags, TcpState, after, later};
 use super::timeout::{Class, Tick};
 use crate::packet::{CtStatus, HelperId};
 
@@ -93,6 +93,26 @@ pub struct Shift {
 }
 
 impl Shift {
+    /// Returns what is added to a number that the sender uses.
+    pub const fn offset_at(&self, number: u32) -> u32 {
+        let offset = if after(number, self.position) {
+            self.after
+        } else {
+            self.before
+        };
+        offset as i32 as u32
+    }
+
+    /// Turns a number that the receiver of shifted data names into the sender's.
+    pub const fn unshift(&self, number: u32) -> u32 {
+        let beyond = number.wrapping_sub(self.after as i32 as u32);
+        if after(beyond, self.position) {
+            beyond
+        } else {
+            number.wrapping_sub(self.before as i32 as u32)
+        }
+    }
+
     const fn to_word(self) -> u64 {
         (self.position as u64) << 32 | (self.before as u16 as u64) << 16 | self.after as u16 as u64
     }
@@ -324,7 +344,7 @@ impl<'a> Record<'a> {
 
     /// Stores what changed of a sender; where another worker was faster, the later number stays.
     #[inline]
-    fn merge_side(&self, at: usize, before: &Sender, after: &Sender) {
+    fn merge_side(&self, at: usize, before: &Sender, now: &Sender) {
         let numbers = |a: u64, b: u64| {
             let high = later((a >> 32) as u32, (b >> 32) as u32);
             pair(high, later(a as u32, b as u32))
@@ -336,13 +356,13 @@ impl<'a> Record<'a> {
         merge(
             &self.reply[at],
             pair(before.end, before.max_end),
-            pair(after.end, after.max_end),
+            pair(now.end, now.max_end),
             numbers,
         );
         merge(
             &self.reply[at + 1],
             pair(before.max_window, before.max_ack),
-            pair(after.max_window, after.max_ack),
+            pair(now.max_window, now.max_ack),
             windows,
         );
     }

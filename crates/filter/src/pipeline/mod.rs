@@ -1,0 +1,33 @@
+//! The firewall engine: batches in, a fate for each packet out.
+//!
+//! ```text
+//! guard -> fragments -> connection lookup -> hit:  window check, replay or rules, rewrite
+//!                                         -> miss: rules hook by hook, translation, insert, rewrite
+//!                                         -> ICMP error of a connection: rewrite with its quote
+//! ```
+//!
+//! Sans-io: time, routes and randomness are arguments; what the engine sends itself (resets, ICMP errors, cookies,
+//! fragments that waited) lies in the [`Outbox`] afterwards. [`Shared`] is what all workers share, in lock-free
+//! tables; each has a [`Worker`] of its own, and no worker waits for another.
+
+mod answer;
+mod config;
+mod hit;
+mod item;
+mod miss;
+mod outbox;
+mod output;
+mod related;
+mod rules;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod worker;
+
+pub use config::{FullPolicy, Sizes, TrackPolicy};
+pub use item::{BATCH_MAX, Environment, Fate, InterfaceFacts, Item};
+pub use outbox::{Emission, Outbox, Way};
+pub use rules::{Rules, Stage, Stateful};
+pub use shared::{Join, Shared};
+pub use worker::{Tally, Worker};
