@@ -12,6 +12,7 @@ mod packet;
 pub mod plan;
 pub mod prefix;
 pub mod rate;
+pub mod reassembly;
 pub mod runtime;
 pub mod topology;
 

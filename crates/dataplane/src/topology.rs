@@ -21,6 +21,7 @@ use crate::nodes::link::ImpairedLink;
 use crate::nodes::local::Local;
 use crate::plan::{BridgeId, LinkId, Plan, PlanError, PortRole};
 use crate::prefix::mapped;
+use crate::reassembly::Reassemble;
 
 /// Neighbours that a node remembers, at most.
 pub const NEIGHBOURS_MAX: usize = 8192;
@@ -107,6 +108,7 @@ pub fn graph(
     let ip4 = b.add(Box::new(Ip4Forward::new(forwarding(), neighbours())));
     let ip6 = b.add(Box::new(Ip6Forward::new(forwarding(), neighbours())));
     let local = b.add(Box::new(Local::new(forwarding())));
+    let reassemble = b.add(Box::new(Reassemble::new(pool_frames)));
     let fragment = b.add(Box::new(Ip4Fragment));
     let error = b.add(Box::new(IcmpError::new(forwarding())));
     let out4 = b.add(Box::new(Ip4Output::new(forwarding(), neighbours())));
@@ -135,6 +137,10 @@ pub fn graph(
     b.connect(local, "ip6", out6)?;
     b.connect(local, "error", error)?;
     b.connect(local, "discovery", resolve)?;
+    b.connect(local, "reassemble", reassemble)?;
+    b.connect(reassemble, "ip4", out4)?;
+    b.connect(reassemble, "ip6", out6)?;
+    b.connect(reassemble, "error", error)?;
     b.connect(fragment, "out", out4)?;
     b.connect(error, "ip4", out4)?;
     b.connect(error, "ip6", out6)?;

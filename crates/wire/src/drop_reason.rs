@@ -69,8 +69,10 @@ drop_reasons! {
     TransportTruncated, "transport_truncated", Warning, "The packet ends inside its transport header", "RFC 9293 3.1";
     TransportLength, "transport_length", Warning, "A length field of the transport header contradicts the packet", "RFC 768";
     TransportChecksum, "transport_checksum", Warning, "The transport checksum is wrong", "RFC 1122 4.1.3.4";
-    ReassemblyUnsupported, "reassembly_unsupported", Warning, "A fragment is addressed to the node, which does not reassemble", "RFC 1122 3.3.2";
-    ReassemblyTimeout, "reassembly_timeout", Warning, "Fragments of a datagram did not come in time", "RFC 1122 3.3.2";
+    ReassemblyTimeout, "reassembly_timeout", Info, "The other fragments of a datagram for the node did not come in time", "RFC 8200 4.5";
+    ReassemblyFull, "reassembly_full", Warning, "Too many fragments wait for the rest of their datagrams", "RFC 8900 3.7";
+    ReassemblyOverlap, "reassembly_overlap", Warning, "Fragments of a datagram overlap, which ends it", "RFC 5722 4";
+    ReassemblyDuplicate, "reassembly_duplicate", Info, "The fragment is there already", "RFC 8200 4.5";
     SocketQueueFull, "socket_queue_full", Warning, "The socket's receive queue is full", "RFC 1122 4.1.3";
     NeighbourDiscovery, "neighbour_discovery", Warning, "A neighbour discovery message fails its checks", "RFC 4861 7.1";
     TcpOptions, "tcp_options", Warning, "A TCP option has an impossible length", "RFC 9293 3.1";

@@ -20,6 +20,8 @@ pub enum Cause {
     ProtocolUnknown = 6,
     /// The source address is not valid beyond its link (IPv6).
     BeyondScope = 7,
+    /// The other fragments did not come in time.
+    ReassemblyTimeout = 8,
 }
 
 impl Cause {
@@ -37,6 +39,7 @@ impl Cause {
             5 => Self::PortUnreachable,
             6 => Self::ProtocolUnknown,
             7 => Self::BeyondScope,
+            8 => Self::ReassemblyTimeout,
             _ => Self::HostUnreachable,
         };
         (cause, mark as u16)
@@ -52,6 +55,7 @@ impl Cause {
             Self::PortUnreachable => DropReason::PortUnreachable,
             Self::ProtocolUnknown => DropReason::ProtocolUnknown,
             Self::BeyondScope => DropReason::LinkLocalForward,
+            Self::ReassemblyTimeout => DropReason::ReassemblyTimeout,
         }
     }
 
@@ -59,6 +63,7 @@ impl Cause {
     pub const fn icmp4(self) -> (u8, u8) {
         match self {
             Self::TtlExceeded => (11, 0),
+            Self::ReassemblyTimeout => (11, 1),
             Self::NoRoute | Self::BeyondScope => (3, 0),
             Self::HostUnreachable => (3, 1),
             Self::ProtocolUnknown => (3, 2),
@@ -76,6 +81,7 @@ impl Cause {
             Self::PortUnreachable => (1, 4),
             Self::TooBig => (2, 0),
             Self::TtlExceeded => (3, 0),
+            Self::ReassemblyTimeout => (3, 1),
             Self::ProtocolUnknown => (4, 1),
         }
     }
@@ -95,6 +101,7 @@ mod tests {
             Cause::PortUnreachable,
             Cause::ProtocolUnknown,
             Cause::BeyondScope,
+            Cause::ReassemblyTimeout,
         ] {
             assert_eq!(Cause::from_mark(cause.mark(1400)), (cause, 1400));
         }

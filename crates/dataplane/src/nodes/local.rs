@@ -19,7 +19,8 @@ const IP4: EdgeId = EdgeId(0);
 const IP6: EdgeId = EdgeId(1);
 const ERROR: EdgeId = EdgeId(2);
 const DISCOVERY: EdgeId = EdgeId(3);
-const EDGES: &[&str] = &["ip4", "ip6", "error", "discovery"];
+const REASSEMBLE: EdgeId = EdgeId(4);
+const EDGES: &[&str] = &["ip4", "ip6", "error", "discovery", "reassemble"];
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -46,9 +47,6 @@ impl Local {
 
     fn deliver(&self, frame: &mut Frame) -> Verdict {
         let layout = frame.layout;
-        if layout.flags.contains(LayoutFlags::FRAGMENT) {
-            return Verdict::drop(DropReason::ReassemblyUnsupported);
-        }
         if checksum::verify_transport(&layout, frame.data()) == TransportChecksum::Bad
             && !frame.flags.contains(FrameFlags::CHECKSUM_GOOD)
         {
@@ -74,6 +72,13 @@ impl Local {
             return Verdict::drop(DropReason::Ipv4Source);
         }
         let to_one = self.forwarding.route4(&destination) == Some(Route::Local);
+        if layout.flags.contains(LayoutFlags::FRAGMENT) {
+            // What asks everyone for an answer does not come in fragments.
+            return match to_one {
+                true => Verdict::edge(REASSEMBLE),
+                false => Verdict::drop(DropReason::RateLimited),
+            };
+        }
         match layout.protocol {
             ICMP => {
                 let kind = frame.data().get(usize::from(layout.transport)).copied();
@@ -123,6 +128,12 @@ impl Local {
         let to_one = destination[0] != 0xff;
         if !to_one && !self.is_member(destination, frame) {
             return Verdict::drop(DropReason::NotForUs);
+        }
+        if layout.flags.contains(LayoutFlags::FRAGMENT) {
+            return match to_one {
+                true => Verdict::edge(REASSEMBLE),
+                false => Verdict::drop(DropReason::RateLimited),
+            };
         }
         match layout.protocol {
             ICMPV6 => match data.get(usize::from(layout.transport)).copied() {

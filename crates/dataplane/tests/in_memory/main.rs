@@ -6,4 +6,5 @@ mod frames;
 mod link;
 #[path = "../support/packets.rs"]
 mod packets;
+mod reassembly;
 mod rig;

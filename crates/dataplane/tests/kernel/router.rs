@@ -23,6 +23,16 @@ fn routes(test: &str, prefix: &str, driver: &str) {
     for target in ["10.1.0.1", "10.2.0.1", "fd01::1", "fd02::1"] {
         bench.pings(target, 2, &[], "ttl=64");
     }
+    // In fragments, up to the longest datagram there is.
+    for (target, bytes) in [
+        ("10.1.0.1", 4000),
+        ("10.2.0.1", 65_507),
+        ("fd01::1", 4000),
+        ("fd02::1", 65_000),
+    ] {
+        let answer = format!("{} bytes from {target}", bytes + 8);
+        bench.pings(target, 2, &["-s", &bytes.to_string()], &answer);
+    }
     // Through the node.
     for target in ["10.2.0.2", "fd02::2"] {
         bench.pings(target, 5, &[], "ttl=63");
