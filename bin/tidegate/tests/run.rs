@@ -480,6 +480,11 @@ fn doctor_sees_who_holds_an_interface() {
         let (code, report) = doctor(&line.left.node_device);
         assert_eq!(code, 1);
         assert_eq!(status(&report, "xdp_program"), Some(CheckStatus::Failed));
+        let checks = &report.interfaces[0].checks;
+        let held = checks.iter().find(|check| check.name == "xdp_program");
+        let pid = format!("held by process {} (tidegate)", node.child.id());
+        let text = format!("{held:?}");
+        assert!(text.contains(&pid), "no {pid:?} in {text}");
         assert!(
             report.interfaces[0]
                 .probes

@@ -140,6 +140,8 @@ pub struct WorkerCounters {
     pub handoff_in_pkts: Counter,
     /// Packets lost because the ring to another worker was full.
     pub handoff_full_pkts: Counter,
+    /// Packets lost because the worker that they were for has ended.
+    pub peer_gone_pkts: Counter,
     /// Doorbells rung for sleeping workers (a system call each).
     pub bells: Counter,
     /// Frames that it owns.
@@ -226,6 +228,7 @@ impl WorkerCounters {
             handoff_out_pkts: Counter::default(),
             handoff_in_pkts: Counter::default(),
             handoff_full_pkts: Counter::default(),
+            peer_gone_pkts: Counter::default(),
             bells: Counter::default(),
             frames: Counter::default(),
             frames_free: Counter::default(),
@@ -249,7 +252,7 @@ impl WorkerCounters {
     /// Returns how many packets the worker dropped, all nodes, reasons and rings.
     pub fn dropped_pkts(&self) -> u64 {
         let nodes: u64 = self.nodes.iter().map(NodeCounters::dropped_pkts).sum();
-        nodes + self.handoff_full_pkts.get()
+        nodes + self.handoff_full_pkts.get() + self.peer_gone_pkts.get()
     }
 }
 

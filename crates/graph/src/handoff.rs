@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ::io::{Batch, CompactFrame, Doorbell, Frame, FrameFlags, Pool, WorkerId};
 use tables::ring::{Consumer, Producer, spsc};
-use wire::{FlowKey, FlowSecret};
+use wire::{DropReason, FlowKey, FlowSecret};
 
 /// What a frame is handed over for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,16 +121,20 @@ impl Mesh {
         }
     }
 
-    /// Sends what was put aside; gives what does not fit to `dropped`.
-    pub(crate) fn flush(&mut self, mut dropped: impl FnMut(Frame)) -> Flushed {
+    /// Sends what was put aside; gives what cannot be sent to `dropped`, with the reason.
+    pub(crate) fn flush(&mut self, mut dropped: impl FnMut(Frame, DropReason)) -> Flushed {
         let mut flushed = Flushed::default();
         for (worker, staged) in self.staged.iter_mut().enumerate() {
             if staged.is_empty() {
                 continue;
             }
             let mut items = staged.drain(..);
+            if self.to[worker].is_closed() {
+                items.for_each(|handed| dropped(handed.frame, DropReason::PeerWorkerGone));
+                continue;
+            }
             let sent = self.to[worker].push_batch(&mut items);
-            items.for_each(|handed| dropped(handed.frame));
+            items.for_each(|handed| dropped(handed.frame, DropReason::HandoffRingFull));
             if sent > 0 {
                 flushed.sent_pkts += sent as u64;
                 flushed.bells += u64::from(self.bells[worker].ring());
@@ -246,5 +250,35 @@ impl Spread {
         frame.flags |= FrameFlags::FLOW_HASH;
         // Multiply and shift spreads the high bits without a division.
         WorkerId(((u64::from(hash as u32) * u64::from(self.workers)) >> 32) as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::io::{HugePages, Pool};
+
+    #[test]
+    fn a_full_ring_and_a_worker_that_is_gone_are_told_apart() {
+        let mut pool = Pool::new(16, 2048, HugePages::Never).unwrap();
+        let mut meshes = mesh(2, 4).unwrap();
+        let peer = meshes.pop().unwrap();
+        let mut own = meshes.pop().unwrap();
+        let mut flush = |own: &mut Mesh, pkts: usize| {
+            for _ in 0..pkts {
+                let frame = pool.alloc().unwrap();
+                own.stage(WorkerId(1), frame, For::Input).unwrap();
+            }
+            let mut reasons = Vec::new();
+            let flushed = own.flush(|frame, reason| {
+                pool.free(frame);
+                reasons.push(reason);
+            });
+            (flushed.sent_pkts, reasons)
+        };
+        assert_eq!(flush(&mut own, 5), (4, vec![DropReason::HandoffRingFull]));
+        drop(peer);
+        let (sent, reasons) = flush(&mut own, 2);
+        assert_eq!((sent, reasons), (0, vec![DropReason::PeerWorkerGone; 2]));
     }
 }

@@ -450,10 +450,13 @@ impl Worker {
         let counters = &self.counters;
         let (tap, pool) = (&mut self.tap, &mut self.pool);
         let tx = (self.graph.counters().len() - 1) as u8;
-        let flushed = self.mesh.flush(|frame| {
-            counters.handoff_full_pkts.add(1);
+        let flushed = self.mesh.flush(|frame, reason| {
+            match reason {
+                DropReason::PeerWorkerGone => counters.peer_gone_pkts.add(1),
+                _ => counters.handoff_full_pkts.add(1),
+            }
             if tap.is_on() {
-                tap.frame(Point::Drop(tx, DropReason::HandoffRingFull), now, &frame);
+                tap.frame(Point::Drop(tx, reason), now, &frame);
             }
             pool.free(frame);
         });

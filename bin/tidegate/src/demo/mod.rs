@@ -5,6 +5,7 @@ mod phases;
 pub(crate) mod programs;
 mod screen;
 mod stage;
+mod terminal;
 
 use std::time::{Duration, Instant};
 
@@ -35,14 +36,14 @@ pub(crate) fn run(global: &Global, args: &DemoArgs) -> Result<(), Failure> {
         .seconds
         .filter(|_| !screen.is_live())
         .map_or(1.0, |seconds| {
-            f64::from(seconds) / phases::total().as_secs_f64()
+            f64::from(seconds) / phases::total(stage.has_v6()).as_secs_f64()
         });
     let deadline = args
         .seconds
         .filter(|_| screen.is_live())
         .map(|seconds| started + Duration::from_secs(seconds.into()));
     'performance: loop {
-        for phase in phases::ALL {
+        for phase in phases::all(stage.has_v6()) {
             let Some(done) = phases::perform(phase, scale, &mut stage, &mut screen)? else {
                 break 'performance;
             };

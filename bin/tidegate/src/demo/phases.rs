@@ -26,6 +26,8 @@ pub(super) enum Phase {
     Quiet,
     /// Echo requests at a slow pace.
     Ping,
+    /// The same over IPv6.
+    Ping6,
     /// A TCP download at full speed.
     Download,
     /// UDP at a steady rate.
@@ -35,18 +37,25 @@ pub(super) enum Phase {
 }
 
 /// The parts, in order.
-pub(super) const ALL: [Phase; 6] = [
+const ALL: [Phase; 7] = [
     Phase::Quiet,
     Phase::Ping,
+    Phase::Ping6,
     Phase::Download,
     Phase::Stream,
     Phase::Strays,
     Phase::Quiet,
 ];
 
+/// Returns the parts, in order; those over IPv6 only where there is IPv6.
+pub(super) fn all(v6: bool) -> impl Iterator<Item = Phase> {
+    ALL.into_iter()
+        .filter(move |&phase| v6 || phase != Phase::Ping6)
+}
+
 /// Returns how long all parts take, unscaled.
-pub(super) fn total() -> Duration {
-    ALL.iter().map(|phase| phase.length()).sum()
+pub(super) fn total(v6: bool) -> Duration {
+    all(v6).map(Phase::length).sum()
 }
 
 impl Phase {
@@ -55,6 +64,7 @@ impl Phase {
         match self {
             Self::Quiet => "quiet",
             Self::Ping => "ping",
+            Self::Ping6 => "ping6",
             Self::Download => "download",
             Self::Stream => "stream",
             Self::Strays => "strays",
@@ -66,6 +76,7 @@ impl Phase {
         match self {
             Self::Quiet => "nobody sends: the worker sleeps until an interrupt",
             Self::Ping => "the client pings the server ten times a second",
+            Self::Ping6 => "the same over IPv6, with neighbour discovery",
             Self::Download => "the client downloads by HTTP over TCP as fast as it can",
             Self::Stream => "the client sends 20,000 UDP datagrams a second",
             Self::Strays => "packets without a route, and packets whose TTL runs out",
@@ -74,7 +85,7 @@ impl Phase {
 
     const fn length(self) -> Duration {
         Duration::from_millis(match self {
-            Self::Quiet | Self::Ping => 1000,
+            Self::Quiet | Self::Ping | Self::Ping6 => 1000,
             Self::Download | Self::Stream => 1500,
             Self::Strays => 500,
         })
@@ -94,9 +105,10 @@ pub(super) fn perform(
     let start = Instant::now();
     let mut actors = match phase {
         Phase::Quiet => Vec::new(),
-        Phase::Ping => {
+        Phase::Ping | Phase::Ping6 => {
+            let v6 = phase == Phase::Ping6;
             let count = length.as_millis() / PING_INTERVAL.as_millis();
-            vec![stage.ping(PING_INTERVAL, u16::try_from(count).unwrap_or(u16::MAX))?]
+            vec![stage.ping(v6, PING_INTERVAL, u16::try_from(count).unwrap_or(u16::MAX))?]
         }
         Phase::Download => vec![stage.download(length)?],
         Phase::Stream => vec![stage.stream(STREAM_RATE, length)?],
@@ -120,7 +132,7 @@ pub(super) fn perform(
     }
     let result = match phase {
         Phase::Quiet => DemoResult::Quiet,
-        Phase::Ping => echoes(&lines),
+        Phase::Ping | Phase::Ping6 => echoes(&lines),
         Phase::Download => download(&lines),
         Phase::Stream => stream(&lines, received(stage.sink())),
         Phase::Strays => DemoResult::Strays {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use control::api::{DemoPhase, DemoReport, DemoResult, PortInfo, Stats};
 use crossterm::event::{self, Event};
-use crossterm::terminal;
 
 use super::phases::Phase;
+use super::terminal::RawMode;
 use crate::exit::Failure;
 use crate::output::{self, FAINT, GOOD, HEADING, WARN};
 use crate::view::{self, Rates};
@@ -38,7 +38,10 @@ enum Kind {
     /// Lines.
     Plain,
     /// A picture that is drawn again and again.
-    Live(RawMode),
+    Live {
+        /// Ends with this.
+        _raw: RawMode,
+    },
 }
 
 impl Screen {
@@ -51,7 +54,9 @@ impl Screen {
         let kind = if silent {
             Kind::Silent
         } else if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-            Kind::Live(RawMode::enter()?)
+            Kind::Live {
+                _raw: RawMode::enter()?,
+            }
         } else {
             Kind::Plain
         };
@@ -67,7 +72,7 @@ impl Screen {
 
     /// Tells whether it is a terminal.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self.kind, Kind::Live(_))
+        matches!(self.kind, Kind::Live { .. })
     }
 
     /// Tells whether a key was pressed or a signal came.
@@ -296,22 +301,4 @@ fn describe(phase: &DemoPhase) -> String {
             n => format!("{n} flips"),
         },
     )
-}
-
-/// Raw mode of the terminal, so that any key ends the demo; ends with the value.
-#[derive(Debug)]
-struct RawMode;
-
-impl RawMode {
-    fn enter() -> std::io::Result<Self> {
-        terminal::enable_raw_mode()?;
-        Ok(Self)
-    }
-}
-
-impl Drop for RawMode {
-    fn drop(&mut self) {
-        // a terminal that has gone needs no restoring
-        let _ = terminal::disable_raw_mode();
-    }
 }

@@ -1,6 +1,6 @@
 //! The demo's stage: three namespaces in a line, a node in the middle, servers on the right.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,8 @@ pub(super) struct Stage {
     topology: Topology,
     /// The system's `ping`, where there is one that works here.
     ping_program: Option<PathBuf>,
+    /// The kernel has IPv6.
+    has_v6: bool,
 }
 
 impl Stage {
@@ -47,7 +49,10 @@ impl Stage {
                 .disable_ipv6()
                 .context("cannot keep the kernel from sending IPv6 by itself")?;
         }
-        let config = config(&topology, driver);
+        let has_v6 = [&topology.left, &topology.right]
+            .into_iter()
+            .all(|side| quiet_ipv6(side).is_ok());
+        let config = config(&topology, driver, has_v6);
         let dataplane = topology
             .node
             .run(|| crate::run::start(&config, None))
@@ -73,6 +78,7 @@ impl Stage {
             dataplane,
             topology,
             ping_program: find_program("ping"),
+            has_v6,
         })
     }
 
@@ -80,7 +86,7 @@ impl Stage {
     pub(super) fn first_packet(&mut self) -> Result<(), Failure> {
         let start = Instant::now();
         while start.elapsed() < FIRST_PACKET_PATIENCE {
-            let mut ping = self.ping(Duration::from_millis(200), 1)?;
+            let mut ping = self.ping(false, Duration::from_millis(200), 1)?;
             let lines = ping.finish(Duration::from_secs(2))?;
             if lines.iter().any(|line| matches!(line, Line::Echo { .. })) {
                 return Ok(());
@@ -96,12 +102,22 @@ impl Stage {
         .remedy("see `tidegate doctor`; try `tidegate demo --driver af-packet`"))
     }
 
-    /// Starts a ping from client to server.
-    pub(super) fn ping(&self, interval: Duration, count: u16) -> anyhow::Result<Actor> {
+    /// Tells whether the demo shows IPv6, too.
+    pub(super) const fn has_v6(&self) -> bool {
+        self.has_v6
+    }
+
+    /// Starts a ping from client to server, by IPv4 or by IPv6.
+    pub(super) fn ping(&self, v6: bool, interval: Duration, count: u16) -> anyhow::Result<Actor> {
+        let server = &self.topology.right;
         Actor::ping(
             &self.topology.left.namespace,
             self.ping_program.as_deref(),
-            self.topology.right.address(),
+            if v6 {
+                address6(server, 2)
+            } else {
+                server.address()
+            },
             interval,
             count,
         )
@@ -179,11 +195,40 @@ fn refused(error: NetnsError) -> Failure {
     }
 }
 
+/// `fd00:NET::HOST`: 1 is the node, 2 the program's side.
+fn address6(side: &Side, host: u16) -> IpAddr {
+    Ipv6Addr::new(0xfd00, side.net.into(), 0, 0, 0, 0, 0, host).into()
+}
+
+/// Gives a side IPv6 without what a kernel says by itself: no addresses of its own making, no search for
+/// duplicates or routers, and group reports at once instead of in the next seconds.
+fn quiet_ipv6(side: &Side) -> Result<(), NetnsError> {
+    for (name, value) in [
+        ("addr_gen_mode", "1"),
+        ("accept_dad", "0"),
+        ("accept_ra", "0"),
+        ("router_solicitations", "0"),
+        ("mldv2_unsolicited_report_interval", "1"),
+        ("disable_ipv6", "0"),
+    ] {
+        let sysctl = format!("net/ipv6/conf/{}/{name}", side.device);
+        side.namespace.set_sysctl(&sysctl, value)?;
+    }
+    let mut links = side.namespace.links()?;
+    links.add_address(&side.device, address6(side, 2), 64)?;
+    links.add_route(Ipv6Addr::UNSPECIFIED.into(), 0, address6(side, 1))
+}
+
 fn socket(side: &Side, port: u16) -> SocketAddr {
     SocketAddr::new(side.address(), port)
 }
 
-fn config(topology: &Topology, driver: DemoDriver) -> Config {
+fn config(topology: &Topology, driver: DemoDriver, v6: bool) -> Config {
+    let addresses = |side: &Side| {
+        let v4 = format!("{}/24", side.node_address());
+        let v6 = v6.then(|| format!("{}/64", address6(side, 1)));
+        [Some(v4), v6].into_iter().flatten().collect()
+    };
     let port = |name: &str, side: &Side| PortConfig {
         name: name.to_owned(),
         driver: match driver {
@@ -192,7 +237,7 @@ fn config(topology: &Topology, driver: DemoDriver) -> Config {
             DemoDriver::AfPacket => DriverConfig::AfPacket,
         },
         interface: Some(side.node_device.clone()),
-        addresses: vec![format!("{}/24", side.node_address())],
+        addresses: addresses(side),
         mac: None,
         mtu: None,
         idle: None,

@@ -20,7 +20,7 @@ pub struct DemoReport {
 /// A part of the demo: one kind of traffic for a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DemoPhase {
-    /// Its name: `quiet`, `ping`, `download`, `stream`, `strays`.
+    /// Its name: `quiet`, `ping`, `ping6`, `download`, `stream`, `strays`.
     pub name: String,
     /// How long it ran, nanoseconds.
     pub duration_ns: u64,

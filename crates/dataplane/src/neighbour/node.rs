@@ -93,8 +93,9 @@ impl Resolve {
         match self.machine.resolve(&key, cx.now) {
             Action::Send(mac) => Self::send(&self.forwarding, frame, interface, mac, out),
             Action::Wait { ask } => {
-                if let Some(gone) = self.waiting.push(&key, frame, cx.now) {
-                    out.drop(gone, DropReason::NeighbourQueueFull);
+                match self.waiting.push(&key, frame, cx.now) {
+                    Some(gone) => out.drop(gone, DropReason::NeighbourQueueFull),
+                    None => self.machine.table().note_waiting(&key, 1),
                 }
                 if ask {
                     self.ask(cx, &key, None, out);
@@ -169,13 +170,20 @@ impl Resolve {
             .filter(|entry| entry.state.is_usable())
             .map(|entry| entry.mac);
         let forwarding = &self.forwarding;
-        self.waiting.release(key, |mut frame| match mac {
-            Some(mac) => Self::send(forwarding, frame, key.interface, mac, out),
-            None => {
-                frame.mark = Cause::HostUnreachable.mark(0);
-                out.push(ERROR, frame);
+        let mut released = 0;
+        self.waiting.release(key, |mut frame| {
+            released += 1;
+            match mac {
+                Some(mac) => Self::send(forwarding, frame, key.interface, mac, out),
+                None => {
+                    frame.mark = Cause::HostUnreachable.mark(0);
+                    out.push(ERROR, frame);
+                }
             }
         });
+        if released > 0 {
+            self.machine.table().note_waiting(key, -released);
+        }
     }
 
     fn arp(&mut self, cx: &mut Context<'_>, mut frame: Frame, out: &mut Outlets) {

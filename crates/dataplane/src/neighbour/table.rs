@@ -137,6 +137,8 @@ pub struct Neighbour {
     pub entry: Entry,
     /// How long ago it was last heard, milliseconds.
     pub age_ms: u64,
+    /// Packets that wait for its MAC address, of all workers.
+    pub waiting_pkts: u32,
 }
 
 #[derive(Debug, Default)]
@@ -152,6 +154,8 @@ struct Slot {
     word: AtomicU64,
     /// When the neighbour was last heard (or, before that, first asked for), nanoseconds.
     heard_ns: AtomicU64,
+    /// Packets of all workers that wait for the neighbour's MAC address.
+    waiting: AtomicU32,
 }
 
 /// The table. Bounded: where all slots that a key may have are taken, a failed or else the stalest
@@ -341,10 +345,23 @@ impl Table {
         slot.word
             .store(entry.pack(generation.wrapping_add(1)), Ordering::Relaxed);
         slot.heard_ns.store(now.as_ns(), Ordering::Relaxed);
+        slot.waiting.store(0, Ordering::Relaxed);
         // Pairs with the Acquire load in `find`.
         slot.version
             .store(version.wrapping_add(2), Ordering::Release);
         true
+    }
+
+    /// Notes that packets wait for a neighbour, or (less than zero) wait no more; for listings only.
+    pub fn note_waiting(&self, key: &Key, pkts: i32) {
+        if let Some((slot, _)) = self.find(key) {
+            // The slot may have been another neighbour's in between: never below zero.
+            let _ = slot
+                .waiting
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+                    Some(waiting.saturating_add_signed(pkts))
+                });
+        }
     }
 
     /// Forgets a neighbour.
@@ -375,6 +392,7 @@ impl Table {
                 let low = slot.low.load(Ordering::Relaxed);
                 let entry = self.entry(slot, slot.word.load(Ordering::Relaxed), now);
                 let heard = slot.heard_ns.load(Ordering::Relaxed);
+                let waiting_pkts = slot.waiting.load(Ordering::Relaxed);
                 // As in `find`.
                 fence(Ordering::Acquire);
                 if version & 1 != 0 || slot.version.load(Ordering::Relaxed) != version {
@@ -385,6 +403,7 @@ impl Table {
                     key: Key::new(InterfaceId(interface as u16), address),
                     entry,
                     age_ms: now.as_ns().saturating_sub(heard) / 1_000_000,
+                    waiting_pkts,
                 })
             })
             .collect()

@@ -25,6 +25,9 @@ pub enum StartError {
         /// The port's name.
         port: String,
     },
+    /// The kernel gave no thread beside the workers.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
     /// The kernel gave no thread, or no descriptor to wake it.
     #[error("cannot start worker {worker}")]
     Worker {
@@ -63,7 +66,7 @@ impl StartError {
             Self::Port(_) => None, // the error says it itself
             Self::Graph(_) => Some("join some of the bridges".into()),
             Self::MemDriver { .. } => Some("write `driver = \"auto\"`".into()),
-            Self::Worker { .. } => {
+            Self::Worker { .. } | Self::Thread(_) => {
                 Some("raise the limits of threads and open files (`ulimit -u`, `ulimit -n`)".into())
             }
         }

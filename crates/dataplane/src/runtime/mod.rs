@@ -5,6 +5,7 @@ mod error;
 mod open;
 mod reload;
 mod report;
+mod watch;
 mod workers;
 
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ use crate::forwarding::Forwarding;
 use crate::plan::Plan;
 use crate::topology::Shared;
 use open::OpenedPort;
+use watch::LinkWatch;
 use workers::Workers;
 
 /// A running node. All methods may be called from any thread; none of them stops a worker's packets.
@@ -38,6 +40,7 @@ pub struct Dataplane {
     region: Arc<Region>,
     shared: Shared,
     ports: Vec<OpenedPort>,
+    links: LinkWatch,
     counters: Vec<Arc<WorkerCounters>>,
     cpus: Vec<Option<u16>>,
     workers: Arc<Mutex<Workers>>,
@@ -87,6 +90,8 @@ impl Dataplane {
         let facts: Vec<_> = ports.iter().map(OpenedPort::facts).collect();
         let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
         let shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random());
+        let interfaces = ports.iter().map(|port| port.interface.clone()).collect();
+        let link_watch = LinkWatch::start(interfaces).map_err(StartError::Thread)?;
         let started = io::cpu::now();
         shared.set_neighbours(&plan, started);
         let workers = Workers::start(config, &shared, pools, queues)?;
@@ -98,6 +103,7 @@ impl Dataplane {
             region,
             shared,
             ports,
+            links: link_watch,
             counters: workers.counters(),
             cpus: workers.cpus(),
             workers: Arc::new(Mutex::new(workers)),

@@ -61,9 +61,9 @@ impl OpenedPort {
         }
     }
 
-    /// Tells whether the port had a link when it was opened.
-    pub(super) fn is_up(&self) -> bool {
-        self.link != Link::Down
+    /// Returns whether the port had a link when it was opened.
+    pub(super) fn link(&self) -> Link {
+        self.link
     }
 }
 

@@ -12,10 +12,11 @@ use control::config::{DriverConfig, IdleMode};
 use graph::WorkerCounters;
 use graph::fault::FaultCounters;
 use io::cpu;
+use io::interface::Link;
 use wire::DropReason;
 
 use super::Dataplane;
-use super::open::pages;
+use super::open::{OpenedPort, pages};
 use crate::forwarding::{Forwarding, Route, RouteEntry, RouteSource};
 use crate::neighbour::table::State;
 use crate::plan::{LinkPlan, Plan, PortRole};
@@ -143,16 +144,13 @@ fn drops(node: &Dataplane) -> Vec<DropInfo> {
             .iter()
             .flat_map(|counters| counters.nodes.iter());
         let nodes: u64 = nodes.map(|stage| stage.drops(reason)).sum();
-        let rings = node
-            .counters
-            .iter()
-            .map(|counters| counters.handoff_full_pkts.get());
-        nodes
-            + if reason == DropReason::HandoffRingFull {
-                rings.sum()
-            } else {
-                0
-            }
+        let rings = |of: fn(&WorkerCounters) -> u64| node.counters.iter().map(|c| of(c)).sum();
+        let between: u64 = match reason {
+            DropReason::HandoffRingFull => rings(|c| c.handoff_full_pkts.get()),
+            DropReason::PeerWorkerGone => rings(|c| c.peer_gone_pkts.get()),
+            _ => 0,
+        };
+        nodes + between
     };
     DropReason::ALL
         .iter()
@@ -218,10 +216,13 @@ fn ports(node: &Dataplane) -> Vec<PortInfo> {
     let state = node.state();
     let planned = state.plan.ports.iter().zip(state.forwarding.ports());
     let configured = state.config.port.iter().zip(planned);
+    let links = node.links.links();
+    let links = links.unwrap_or_else(|| node.ports.iter().map(OpenedPort::link).collect());
     node.ports
         .iter()
+        .zip(links)
         .zip(configured)
-        .map(|(opened, (config, (plan, port)))| {
+        .map(|((opened, link), (config, (plan, port)))| {
             let queues = queues(node, opened.id.index());
             let mut counters = PortCounters::default();
             queues
@@ -247,7 +248,7 @@ fn ports(node: &Dataplane) -> Vec<PortInfo> {
                     PortRole::Routed(_) | PortRole::Bridged(_) => None,
                 },
                 idle_mode: idle_name(config.idle.unwrap_or(state.config.idle.mode)).to_owned(),
-                up: opened.is_up(),
+                up: link != Link::Down,
                 counters,
                 queues,
             }
@@ -315,7 +316,7 @@ pub(super) fn neighbours(node: &Dataplane) -> Vec<NeighbourInfo> {
                     State::Permanent => NeighbourState::Static,
                 },
                 age_ms: (!fixed).then_some(neighbour.age_ms),
-                queued_pkts: 0,
+                queued_pkts: neighbour.waiting_pkts,
             })
         })
         .collect()

@@ -67,13 +67,13 @@ fn loses_and_delays(test: &str, prefix: &str, driver: &str) {
         .collect();
     // Never less than twice the delay; a busy machine adds its own to some.
     assert!((40.0..44.0).contains(&round_trip[0]), "{}", seen.text);
-    assert!(round_trip[1] < 60.0, "{}", seen.text);
+    assert!(round_trip[1] < 150.0, "{}", seen.text);
     let link = link(&bench);
     let dropped: u64 = link.directions.iter().map(|way| way.dropped_pkts).sum();
     assert_eq!(dropped, bench.drops("fault_injected"));
     let lost = (dropped - before) as f64;
     assert!(
-        (lost - (1000.0 - received)).abs() < 5.0,
+        (lost - (1000.0 - received)).abs() < 15.0,
         "{lost} {}",
         seen.text
     );

@@ -92,7 +92,46 @@ fn routes(test: &str, prefix: &str, driver: &str) {
         );
     }
     lists(&bench);
+    waits_and_links(&bench);
     bench.finish();
+}
+
+/// What changes under way: packets that wait for a neighbour, and whether a port has a link.
+fn waits_and_links(bench: &Bench) {
+    let stranger = "10.2.0.99";
+    let socket = bench.line.left.namespace.run(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        for _ in 0..3 {
+            socket.send_to(b"hello?", (stranger, 9)).expect("sent");
+        }
+    });
+    socket.expect("the namespace can be entered");
+    let waiting = |bench: &Bench| -> u32 {
+        let neighbours = bench.node.neighbours();
+        let found = neighbours.iter().find(|n| n.address == stranger);
+        found.map_or(0, |neighbour| neighbour.queued_pkts)
+    };
+    assert!(wait_until(Duration::from_secs(1), || waiting(bench) == 3));
+    assert!(wait_until(Duration::from_secs(6), || waiting(bench) == 0));
+    let up =
+        |bench: &Bench| -> Vec<bool> { bench.node.stats().ports.iter().map(|p| p.up).collect() };
+    assert_eq!(up(bench), [true, true]);
+    let far = &bench.line.right;
+    run(&far.namespace, "ip", &["link", "set", &far.device, "down"]);
+    assert!(wait_until(Duration::from_secs(2), || up(bench) == [true, false]));
+    run(&far.namespace, "ip", &["link", "set", &far.device, "up"]);
+    assert!(wait_until(Duration::from_secs(2), || up(bench) == [true, true]));
+}
+
+fn wait_until(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let start = std::time::Instant::now();
+    while start.elapsed() < patience {
+        if done() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    done()
 }
 
 /// Nobody listens on the node.

@@ -1,5 +1,6 @@
 //! What each interface allows: packet drivers, offloads, foreign programs.
 
+use std::fmt;
 use std::fs;
 
 use control::api::{CheckStatus, DoctorCheck, InterfaceModes, ModeProbe};
@@ -135,13 +136,23 @@ fn foreign_program(name: &str, index: u32) -> DoctorCheck {
                 XdpAttachment::Several => "in several places",
             };
             let id = program.program_id;
+            let (owner, remedy) = match &holders(id)[..] {
+                [] => (
+                    "which no process that we may look into holds".to_owned(),
+                    format!(
+                        "`ip link set dev {name} xdp off`, or run this as root to see who holds it"
+                    ),
+                ),
+                [first, ..] => (
+                    format!("held by {first}"),
+                    format!("stop it (`kill {}`)", first.pid),
+                ),
+            };
             not_ok(
                 check,
                 CheckStatus::Failed,
-                format!("program {id} of somebody else is attached {place}"),
-                format!(
-                    "stop its owner (`bpftool prog show id {id}`), or `ip link set dev {name} xdp off`"
-                ),
+                format!("program {id}, {owner}, is attached {place}"),
+                remedy,
             )
         }
         Err(error) => not_ok(
@@ -151,6 +162,48 @@ fn foreign_program(name: &str, index: u32) -> DoctorCheck {
             "ask `ip link show`",
         ),
     }
+}
+
+/// A process that keeps a program, or the link that attaches it, open.
+struct Holder {
+    pid: u32,
+    name: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.name)
+    }
+}
+
+/// Finds the processes that hold a BPF program: the kernel names its id in what it tells of their
+/// descriptors. Those that we may not look into are left out.
+fn holders(program_id: u32) -> Vec<Holder> {
+    let line = format!("prog_id:\t{program_id}");
+    let holds = |pid: u32| {
+        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
+            return false;
+        };
+        descriptors.filter_map(Result::ok).any(|descriptor| {
+            fs::read_to_string(descriptor.path())
+                .is_ok_and(|text| text.lines().any(|found| found == line))
+        })
+    };
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut pids: Vec<u32> = processes
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    pids.into_iter()
+        .filter(|&pid| holds(pid))
+        .map(|pid| Holder {
+            pid,
+            name: fs::read_to_string(format!("/proc/{pid}/comm"))
+                .map_or_else(|_| "?".to_owned(), |name| name.trim().to_owned()),
+        })
+        .collect()
 }
 
 /// What the kernel merges or leaves unfinished; the drivers undo it, at a cost.
