@@ -16,6 +16,7 @@ pub mod bpf;
 pub mod cpu;
 #[expect(unsafe_code, reason = "makes an eventfd")]
 pub mod doorbell;
+pub mod dpdk;
 #[expect(unsafe_code, reason = "puts ethtool requests to the kernel")]
 pub mod ethtool;
 #[expect(

@@ -155,8 +155,7 @@ pub(crate) fn open(
                 driver: "mem",
                 mode: "rings in this process".into(),
                 interrupt: Interrupt::Level,
-                max_frame_bytes: (region.frame_bytes() - u32::from(crate::pool::HEADROOM_BYTES))
-                    .min(u32::from(u16::MAX)) as u16,
+                max_frame_bytes: region.room_bytes().min(u32::from(u16::MAX)) as u16,
                 zero_copy: true,
                 rss: false,
                 refused: Vec::new(),

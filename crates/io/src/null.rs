@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::ids::PortId;
 use crate::interface::Link;
-use crate::pool::{HEADROOM_BYTES, Pool, Region};
+use crate::pool::{Pool, Region};
 use crate::port::{OpenError, OpenPort, PortSpec};
 use crate::queue::{Arm, Capabilities, Interrupt, Queue, QueueStats};
 
@@ -42,7 +42,7 @@ pub(crate) fn open(
     region: &Arc<Region>,
     workers: u16,
 ) -> Result<OpenPort, OpenError> {
-    let room = region.frame_bytes() as usize - usize::from(HEADROOM_BYTES);
+    let room = region.room_bytes() as usize;
     if null.templates.is_empty() || null.templates.iter().any(|t| t.len() > room) {
         return Err(OpenError::unusable(
             &spec.name,

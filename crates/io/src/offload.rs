@@ -14,6 +14,35 @@ pub fn finish_checksum(frame: &mut Frame) {
     }
 }
 
+/// What a card needs to know to finish a checksum itself.
+#[cfg(feature = "dpdk")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Partial {
+    /// TCP, else UDP.
+    pub(crate) tcp: bool,
+    /// IPv4, else IPv6.
+    pub(crate) ipv4: bool,
+    /// Bytes before the network header.
+    pub(crate) l2_bytes: u8,
+    /// Bytes of the network header with options or extension headers.
+    pub(crate) l3_bytes: u16,
+}
+
+/// Says where the checksum is that a frame with [`FrameFlags::CHECKSUM_PARTIAL`] lacks; `None` if its
+/// headers cannot be followed.
+#[cfg(feature = "dpdk")]
+#[cold]
+pub(crate) fn partial(frame: &Frame) -> Option<Partial> {
+    let (ether_type, network) = network(frame.data())?;
+    let (start, _, field) = transport(frame.data())?;
+    Some(Partial {
+        tcp: field == start + 16,
+        ipv4: ether_type == 0x0800,
+        l2_bytes: u8::try_from(network).ok()?,
+        l3_bytes: u16::try_from(start - network).ok()?,
+    })
+}
+
 #[cold]
 fn finish(frame: &mut Frame) {
     frame.flags.remove(FrameFlags::CHECKSUM_PARTIAL);

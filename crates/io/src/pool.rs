@@ -14,6 +14,11 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Room that drivers leave in front of a received frame, for headers that the node prepends, bytes.
 pub const HEADROOM_BYTES: u16 = 256;
 
+/// Bytes at the start of each slot that are not the frame's: with the feature `dpdk` a slot is an object of
+/// a DPDK mempool, which begins with the object's header and the `rte_mbuf` (64 and 128 bytes). So a frame
+/// is an mbuf without a copy, whatever driver received it.
+pub(crate) const PREFIX_BYTES: u16 = if cfg!(feature = "dpdk") { 192 } else { 0 };
+
 /// Whether to ask for huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
@@ -199,6 +204,10 @@ impl Region {
     pub fn frame_bytes(&self) -> u32 {
         self.frame_bytes
     }
+    /// Returns the longest frame that fits behind [`HEADROOM_BYTES`] in a slot, bytes.
+    pub fn room_bytes(&self) -> u32 {
+        self.frame_bytes - u32::from(PREFIX_BYTES) - u32::from(HEADROOM_BYTES)
+    }
     /// Returns the pages that the kernel gave; waits until it has.
     pub fn pages(&self) -> PageKind {
         *self.pages.get_or_init(|| {
@@ -242,18 +251,19 @@ impl Region {
     /// If `idx` is not a slot of this region.
     pub unsafe fn frame_at(&self, idx: FrameIdx) -> Frame {
         assert!(idx.0 < self.frames, "slot {idx} of {}", self.frames);
-        let offset = idx.index() * self.frame_bytes as usize;
+        let offset = idx.index() * self.frame_bytes as usize + usize::from(PREFIX_BYTES);
         // SAFETY: `offset` is inside the mapping by the assertion.
         let slot = unsafe { self.base.add(offset) };
-        // SAFETY: `frame_bytes` bytes follow; unique by this function's contract.
-        unsafe { Frame::new(slot, self.frame_bytes as u16, HEADROOM_BYTES) }
+        let capacity = self.frame_bytes as u16 - PREFIX_BYTES;
+        // SAFETY: `capacity` bytes follow; unique by this function's contract.
+        unsafe { Frame::new(slot, capacity, HEADROOM_BYTES) }
     }
 
     /// Makes the handle of a slot that came back from the kernel with a received frame in it.
     ///
     /// # Safety
-    /// As [`Region::frame_at`]; and `idx` is less than [`Region::frames`], and `len` bytes from `offset`
-    /// are in the slot.
+    /// As [`Region::frame_at`]; and `idx` is less than [`Region::frames`], and `len` bytes from `offset`,
+    /// which counts from the first byte of the slot and is at least [`PREFIX_BYTES`], are in the slot.
     #[inline]
     pub(crate) unsafe fn received_at(
         &self,
@@ -262,11 +272,15 @@ impl Region {
         len: u16,
         rx_port: PortId,
     ) -> Frame {
-        let start = idx.index() << self.frame_bytes.trailing_zeros();
+        let start = (idx.index() << self.frame_bytes.trailing_zeros()) + usize::from(PREFIX_BYTES);
         // SAFETY: the slot is inside the mapping by this function's contract.
         let slot = unsafe { self.base.add(start) };
+        let (capacity, offset) = (
+            self.frame_bytes as u16 - PREFIX_BYTES,
+            offset - PREFIX_BYTES,
+        );
         // SAFETY: the range is in the slot, and the handle is unique, by this function's contract.
-        unsafe { Frame::received(slot, self.frame_bytes as u16, offset, len, rx_port) }
+        unsafe { Frame::received(slot, capacity, offset, len, rx_port) }
     }
 }
 

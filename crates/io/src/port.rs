@@ -27,7 +27,7 @@ use crate::ids::PortId;
 use crate::interface::{Link, MacAddress};
 use crate::pool::Region;
 use crate::queue::Queue;
-use crate::{af_packet, af_xdp, mem, null, pcap, tap};
+use crate::{af_packet, af_xdp, dpdk, mem, null, pcap, tap};
 
 /// A port to open.
 #[derive(Clone, Debug)]
@@ -68,6 +68,8 @@ pub enum DriverSpec {
     Tap(tap::TapSpec),
     /// Capture files.
     Pcap(pcap::PcapSpec),
+    /// A device of DPDK.
+    Dpdk(dpdk::DpdkSpec),
 }
 
 /// An open port.
@@ -185,6 +187,7 @@ pub fn open(spec: &PortSpec, region: &Arc<Region>, workers: u16) -> Result<OpenP
         DriverSpec::AfPacket(settings) => {
             af_packet::open(spec, settings, region, workers, Vec::new())
         }
+        DriverSpec::Dpdk(settings) => dpdk::open(spec, settings, region, workers),
         DriverSpec::Auto(xdp) => open_auto(spec, xdp, region, workers),
     }
 }

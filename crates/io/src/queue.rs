@@ -30,7 +30,7 @@ pub enum Interrupt {
 /// What a queue can do, fixed when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The driver's name as in the configuration: `mem`, `pcap`, `tap`, `af_packet`, `af_xdp`.
+    /// The driver's name as in the configuration: `mem`, `pcap`, `tap`, `af_packet`, `af_xdp`, `dpdk`.
     pub driver: &'static str,
     /// The mode in force, e.g. `native copy need_wakeup`; one line for `doctor` and `stats`.
     pub mode: String,

@@ -15,7 +15,7 @@ use crate::frame::{Frame, FrameFlags};
 use crate::ids::PortId;
 use crate::interface::{self, Interface, Link, MacAddress};
 use crate::offload;
-use crate::pool::{HEADROOM_BYTES, Pool, Region};
+use crate::pool::{HEADROOM_BYTES, PREFIX_BYTES, Pool, Region};
 use crate::port::{OpenError, OpenPort, PortSpec};
 use crate::queue::{Arm, Capabilities, Interrupt, Queue, QueueStats};
 use crate::segment::{SuperFrame, VNET_HEADER_BYTES, VnetHeader};
@@ -72,14 +72,14 @@ pub(crate) fn open(
     Interface::set_up(&name).map_err(os("setting the interface up"))?;
     let kernel = Interface::get(&name).map_err(os("reading the interface's settings"))?;
     // A frame's room behind its headroom, less an Ethernet header with two VLAN tags.
-    let room = region.frame_bytes() - u32::from(HEADROOM_BYTES);
+    let room = region.room_bytes();
     if kernel.mtu + 22 > room {
         return Err(OpenError::unusable(
             &spec.name,
             format!(
                 "an MTU of {} needs frames of {} bytes or more",
                 kernel.mtu,
-                (kernel.mtu + 22 + u32::from(HEADROOM_BYTES)).next_power_of_two()
+                (kernel.mtu + 22 + u32::from(HEADROOM_BYTES + PREFIX_BYTES)).next_power_of_two()
             ),
         ));
     }

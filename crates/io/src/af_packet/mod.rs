@@ -28,7 +28,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::interface::Interface;
-use crate::pool::{HEADROOM_BYTES, Region};
+use crate::pool::Region;
 use crate::port::{OpenError, OpenPort, PortSpec};
 use crate::queue::{Capabilities, Interrupt, Queue};
 
@@ -103,7 +103,7 @@ pub(crate) fn open(
         spec,
         settings,
         interface: &interface,
-        room: region.frame_bytes() - u32::from(HEADROOM_BYTES),
+        room: region.room_bytes(),
     };
     let receivers = opener.receivers(workers)?;
     let mut queues: Vec<Box<dyn Queue>> = Vec::with_capacity(receivers.len());

@@ -14,7 +14,7 @@ use crate::batch::{BATCH_MAX, Batch};
 use crate::frame::Frame;
 use crate::ids::{FrameIdx, PortId};
 use crate::offload::finish_checksum;
-use crate::pool::{Pool, Region};
+use crate::pool::{PREFIX_BYTES, Pool, Region};
 use crate::queue::{Arm, Capabilities, Queue, QueueStats};
 
 /// Shortest frame that is sent: an Ethernet header.
@@ -166,7 +166,7 @@ impl XdpQueue {
             }
             self.posted = self.posted.saturating_sub(1);
             let slot = FrameIdx(slot as u32);
-            if descriptor.len > slot_bytes - offset {
+            if offset < u32::from(PREFIX_BYTES) || descriptor.len > slot_bytes - offset {
                 self.stats.rx_invalid_pkts += 1;
                 // SAFETY: as below.
                 pool.free(unsafe { self.region.frame_at(slot) });
@@ -305,7 +305,9 @@ impl XdpQueue {
             return Err(frame);
         };
         rings.tx.write(libc::xdp_desc {
-            addr: (u64::from(slot.0) << self.slot_shift) + frame.offset() as u64,
+            addr: (u64::from(slot.0) << self.slot_shift)
+                + u64::from(PREFIX_BYTES)
+                + frame.offset() as u64,
             len: frame.len() as u32,
             options: 0,
         });

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::interface::Link;
 pub use crate::pcapng::CaptureError;
 use crate::pcapng::{InterfaceDescription, LINK_ETHERNET, Reader, Section, Writer};
-use crate::pool::{HEADROOM_BYTES, Region};
+use crate::pool::Region;
 use crate::port::{OpenError, OpenPort, PortSpec};
 use crate::queue::{Capabilities, Interrupt};
 
@@ -225,7 +225,7 @@ pub(crate) fn open(
         }
         None => None,
     };
-    let room = (region.frame_bytes() - u32::from(HEADROOM_BYTES)).min(u32::from(u16::MAX)) as u16;
+    let room = region.room_bytes().min(u32::from(u16::MAX)) as u16;
     let mode = match (settings.replay.is_some(), recorder.is_some()) {
         (true, true) => "replay and record",
         (true, false) => "replay",

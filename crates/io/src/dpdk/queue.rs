@@ -1,0 +1,446 @@
+//! A queue of a `dpdk` port.
+
+use core::ptr::NonNull;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::ffi::{self, Descriptor};
+use super::mempool::{self, WorkerPool};
+use super::open::{FAILED, RUNNING, Shared};
+use crate::batch::{BATCH_MAX, Batch};
+use crate::frame::{Frame, FrameFlags};
+use crate::ids::PortId;
+use crate::offload;
+use crate::pool::{PREFIX_BYTES, Pool, Region};
+use crate::queue::{Arm, Capabilities, Interrupt, Queue, QueueStats};
+
+/// Free slots below which a worker gives the drivers more: two bursts.
+const LEVEL_LOW: u32 = 128;
+/// What it fills up to.
+const LEVEL_TARGET: u32 = 256;
+/// Slots that a driver may want when it starts, whatever its descriptors: net_af_xdp fills a ring of 2,048.
+const START_SLOTS: u32 = 2048;
+/// Free slots above which it takes some back: sent frames gather here.
+const LEVEL_HIGH: u32 = 512;
+
+/// A receive and a transmit queue of a DPDK port.
+#[derive(Debug)]
+pub(super) struct DpdkQueue {
+    port: PortId,
+    dpdk_port: u16,
+    number: u16,
+    mempool: WorkerPool,
+    shared: Arc<Shared>,
+    region: Arc<Region>,
+    /// Bytes of a frame's buffer.
+    capacity: u16,
+    /// First frames that are still to be given to the driver.
+    to_prime: u32,
+    running: bool,
+    closed: bool,
+    /// Frames that `arm` found.
+    pending: [Descriptor; BATCH_MAX],
+    pending_from: u16,
+    pending_to: u16,
+    /// The descriptor that is armed, and whether its signal must be taken.
+    armed: Option<(i32, bool)>,
+    /// The card writes checksums.
+    checksums: bool,
+    capabilities: Capabilities,
+    stats: QueueStats,
+}
+
+// SAFETY: the addresses in `pending` are frames that this queue owns; nothing of it has thread affinity but
+// the mempool's owner, which `begin` and `close` set to the calling thread.
+unsafe impl Send for DpdkQueue {}
+
+impl DpdkQueue {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called once, by the code that found all this out"
+    )]
+    pub(super) fn new(
+        port: PortId,
+        number: u16,
+        mempool: WorkerPool,
+        shared: &Arc<Shared>,
+        region: &Arc<Region>,
+        descriptors: u16,
+        checksums: bool,
+        capabilities: Capabilities,
+    ) -> Self {
+        Self {
+            port,
+            dpdk_port: shared.port,
+            number,
+            mempool,
+            shared: Arc::clone(shared),
+            capacity: region.frame_bytes() as u16 - PREFIX_BYTES,
+            region: Arc::clone(region),
+            to_prime: START_SLOTS.max(descriptors.into()) + LEVEL_TARGET,
+            running: false,
+            closed: false,
+            pending: [Descriptor::EMPTY; BATCH_MAX],
+            pending_from: 0,
+            pending_to: 0,
+            armed: None,
+            checksums,
+            capabilities,
+            stats: QueueStats::default(),
+        }
+    }
+
+    /// Gives the driver its first frames; the last queue to do so starts the device. Tells whether it runs.
+    #[cold]
+    fn begin(&mut self, pool: &mut Pool) -> bool {
+        if self.closed {
+            return false;
+        }
+        self.mempool.own();
+        self.to_prime = self.to_prime.min(pool.capacity() as u32 / 2);
+        while self.to_prime > 0 {
+            let given = self.give(pool, self.to_prime, true);
+            if given == 0 {
+                // The pool is empty: on with it when frames have come back.
+                return false;
+            }
+            self.to_prime -= given;
+            if self.to_prime == 0 {
+                // AcqRel: the last queue sees what the others have given, since each adds to the count after.
+                let before = self.shared.primed.fetch_add(1, Ordering::AcqRel);
+                if before + 1 == self.shared.queues {
+                    self.shared.start();
+                }
+            }
+        }
+        // Acquire: pairs with the Release in `Shared::start`.
+        match self.shared.state.load(Ordering::Acquire) {
+            RUNNING => {
+                self.running = true;
+                self.probe_interrupt();
+            }
+            FAILED => {
+                let why = self.shared.fault.get().map_or("closed", String::as_str);
+                if !self.capabilities.mode.ends_with(why) {
+                    self.capabilities.mode.push_str(", FAILED: ");
+                    self.capabilities.mode.push_str(why);
+                }
+            }
+            _ => {}
+        }
+        self.running
+    }
+
+    /// Finds out whether the driver has receive interrupts, which it says only when it runs.
+    fn probe_interrupt(&mut self) {
+        if self.capabilities.interrupt != Interrupt::Edge {
+            return;
+        }
+        // SAFETY: the port runs.
+        let error = unsafe { ffi::tg_interrupt_enable(self.dpdk_port, self.number) };
+        if error == libc::ENOTSUP {
+            self.capabilities.interrupt = Interrupt::None;
+        } else {
+            // SAFETY: as above; no signal is taken.
+            unsafe { ffi::tg_interrupt_disable(self.dpdk_port, self.number, -1, 0) };
+        }
+    }
+
+    /// Gives up to `n` of the pool's frames (64 at most) to the drivers; returns how many.
+    fn give(&mut self, pool: &mut Pool, n: u32, shared: bool) -> u32 {
+        let mut slots = [core::ptr::null_mut(); BATCH_MAX];
+        let mut count = 0;
+        while count < slots.len().min(n as usize) {
+            let Some(frame) = (pool.available() > 0).then(|| pool.alloc()).flatten() else {
+                break;
+            };
+            // From here on the address is the token.
+            slots[count] = frame.slot().as_ptr();
+            count += 1;
+        }
+        let given = self.mempool.put(&slots[..count], shared);
+        for slot in &slots[given as usize..count] {
+            // Not reached: the mempool has room for all slots of the worker's part.
+            if let Some(frame) = self.frame(*slot, 0, 0) {
+                pool.free(frame);
+            }
+        }
+        given
+    }
+
+    /// Makes the handle of a slot that the drivers gave back; `None` for a null.
+    #[inline]
+    fn frame(&self, slot: *mut u8, offset: u16, len: u16) -> Option<Frame> {
+        let slot = NonNull::new(slot)?;
+        let (offset, len) = if u32::from(offset) + u32::from(len) <= u32::from(self.capacity) {
+            (offset, len)
+        } else {
+            (0, 0)
+        };
+        // SAFETY: the slot is an object of a mempool over the region, whose `Frame` was consumed when it was
+        // given to the drivers, who gave it back just now; the range is in it.
+        Some(unsafe { Frame::received(slot, self.capacity, offset, len, self.port) })
+    }
+
+    /// Keeps as many free slots with the drivers as they may take in a burst or two.
+    #[inline]
+    fn balance(&mut self, pool: &mut Pool) {
+        let level = self.mempool.level();
+        if level < LEVEL_LOW {
+            if self.give(pool, LEVEL_TARGET - level, false) == 0 {
+                // SAFETY: the port runs.
+                unsafe { ffi::tg_tx_reclaim(self.dpdk_port, self.number) };
+            }
+        } else if level > LEVEL_HIGH {
+            self.take_back(pool, BATCH_MAX);
+        }
+    }
+
+    /// Takes up to `n` free slots (64 at most) back from the drivers; returns how many.
+    fn take_back(&mut self, pool: &mut Pool, n: usize) -> usize {
+        let mut slots = [core::ptr::null_mut(); BATCH_MAX];
+        let taken = self.mempool.take(&mut slots[..n.min(BATCH_MAX)]) as usize;
+        for slot in &slots[..taken] {
+            if let Some(frame) = self.frame(*slot, 0, 0) {
+                pool.free(frame);
+            }
+        }
+        taken
+    }
+
+    /// Receives a burst into `frames`; returns how many.
+    #[inline]
+    fn receive(&mut self, frames: &mut [Descriptor]) -> u16 {
+        let mut invalid = 0;
+        let room = frames.len().min(BATCH_MAX) as u16;
+        // SAFETY: the port runs, this is its queue's one user, and there is room for `room` frames.
+        let got = unsafe {
+            ffi::tg_rx(
+                self.dpdk_port,
+                self.number,
+                frames.as_mut_ptr(),
+                room,
+                &raw mut invalid,
+            )
+        };
+        self.stats.rx_invalid_pkts += u64::from(invalid);
+        got
+    }
+
+    /// Appends received frames to the batch, which has room.
+    #[inline]
+    fn deliver(&mut self, found: &[Descriptor], batch: &mut Batch) {
+        let mut bytes = 0;
+        for descriptor in found {
+            let made = self.frame(descriptor.slot, descriptor.offset, descriptor.len);
+            let Some(mut frame) = made else { continue };
+            if descriptor.flags & ffi::RX_L4_GOOD != 0 {
+                frame.flags |= FrameFlags::CHECKSUM_GOOD;
+            }
+            bytes += u64::from(descriptor.len);
+            batch.append(frame);
+        }
+        self.stats.rx_pkts += found.len() as u64;
+        self.stats.rx_bytes += bytes;
+    }
+
+    /// Delivers what `arm` found; returns how many.
+    #[cold]
+    fn deliver_pending(&mut self, batch: &mut Batch) -> usize {
+        let pending = self.pending;
+        let from = usize::from(self.pending_from);
+        let to = usize::from(self.pending_to).min(from + batch.room());
+        self.deliver(&pending[from..to], batch);
+        self.pending_from = to as u16;
+        to - from
+    }
+
+    /// Describes a frame for the driver; `None` if it cannot be sent.
+    #[inline]
+    fn describe(&self, frame: &mut Frame) -> Option<Descriptor> {
+        let fits = frame.len() <= usize::from(self.capabilities.max_frame_bytes);
+        if !fits || !self.region.contains(frame) {
+            return None;
+        }
+        let mut descriptor = Descriptor {
+            slot: frame.slot().as_ptr(),
+            offset: frame.offset() as u16,
+            len: frame.len() as u16,
+            ..Descriptor::EMPTY
+        };
+        if frame.flags.contains(FrameFlags::CHECKSUM_PARTIAL) {
+            match offload::partial(frame).filter(|_| self.checksums) {
+                Some(partial) => {
+                    descriptor.flags = if partial.tcp {
+                        ffi::TX_TCP
+                    } else {
+                        ffi::TX_UDP
+                    } | if partial.ipv4 { ffi::TX_IPV4 } else { 0 };
+                    descriptor.l2_len = partial.l2_bytes;
+                    descriptor.l3_len = partial.l3_bytes;
+                }
+                None => offload::finish_checksum(frame),
+            }
+        }
+        Some(descriptor)
+    }
+
+    /// Counts and frees the first frame of the batch, which cannot be sent.
+    #[cold]
+    fn drop_first(&mut self, pool: &mut Pool, batch: &mut Batch) {
+        for frame in batch.drain_front(1) {
+            pool.free(frame);
+        }
+        self.stats.tx_error_pkts += 1;
+    }
+}
+
+impl Queue for DpdkQueue {
+    #[inline]
+    fn rx(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        if !self.running && !self.begin(pool) {
+            return 0;
+        }
+        self.balance(pool);
+        if self.pending_from < self.pending_to {
+            return self.deliver_pending(batch);
+        }
+        let mut found = [Descriptor::EMPTY; BATCH_MAX];
+        let got = self.receive(&mut found[..batch.room()]);
+        self.deliver(&found[..usize::from(got)], batch);
+        usize::from(got)
+    }
+
+    #[inline]
+    fn tx(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        if !self.running && !self.begin(pool) {
+            return 0;
+        }
+        let mut dropped = 0;
+        let mut descriptors = [Descriptor::EMPTY; BATCH_MAX];
+        let mut count = 0;
+        let mut bytes = 0;
+        while count < batch.len() {
+            let described = self.describe(&mut batch[count]);
+            let Some(descriptor) = described else {
+                if count > 0 {
+                    break;
+                }
+                self.drop_first(pool, batch);
+                dropped += 1;
+                continue;
+            };
+            descriptors[count] = descriptor;
+            count += 1;
+        }
+        // SAFETY: the port runs, this is its queue's one user, and the first `count` descriptors are frames
+        // of the region that the batch owns.
+        let sent = unsafe {
+            ffi::tg_tx(
+                self.dpdk_port,
+                self.number,
+                descriptors.as_ptr(),
+                count as u16,
+            )
+        };
+        for frame in batch.drain_front(usize::from(sent)) {
+            // The driver has the slot now: the token goes.
+            bytes += frame.compact().len() as u64;
+        }
+        self.stats.tx_pkts += u64::from(sent);
+        self.stats.tx_bytes += bytes;
+        usize::from(sent) + dropped
+    }
+
+    fn arm(&mut self) -> Arm<'_> {
+        if self.pending_from < self.pending_to {
+            return Arm::Ready;
+        }
+        if !self.running || self.capabilities.interrupt == Interrupt::None {
+            return Arm::Unsupported;
+        }
+        // SAFETY: the port runs.
+        let fd = unsafe { ffi::tg_interrupt_fd(self.dpdk_port, self.number) };
+        // SAFETY: as above.
+        let error = unsafe { ffi::tg_interrupt_enable(self.dpdk_port, self.number) };
+        let pollable = self.capabilities.interrupt == Interrupt::Level;
+        if fd < 0 || (error != 0 && !pollable) {
+            // e.g. a vhost device to which nobody is connected
+            return Arm::Unsupported;
+        }
+        self.armed = Some((fd, !pollable));
+        let mut found = [Descriptor::EMPTY; BATCH_MAX];
+        let got = self.receive(&mut found);
+        if got > 0 {
+            (self.pending, self.pending_from, self.pending_to) = (found, 0, got);
+            self.disarm();
+            return Arm::Ready;
+        }
+        // SAFETY: the device keeps the descriptor open while the port is, and `close` needs `&mut self`.
+        Arm::Armed(unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    fn disarm(&mut self) {
+        if let Some((fd, consume)) = self.armed.take() {
+            // SAFETY: the port runs; `fd` is the descriptor that it was armed with.
+            unsafe {
+                ffi::tg_interrupt_disable(self.dpdk_port, self.number, fd, consume.into());
+            }
+        }
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn stats(&self) -> QueueStats {
+        let mut stats = self.stats;
+        if self.number == 0 && !self.closed {
+            let mut counters = ffi::PortCounters::default();
+            // SAFETY: there is room for the counters.
+            unsafe { ffi::tg_port_counters(self.dpdk_port, &raw mut counters) };
+            stats.rx_ring_full_pkts += counters.missed;
+            stats.rx_no_frame_pkts += counters.no_mbuf;
+            stats.rx_invalid_pkts += counters.rx_errors;
+            stats.tx_error_pkts += counters.tx_errors;
+        }
+        stats
+    }
+
+    fn close(&mut self, pool: &mut Pool) -> usize {
+        if self.closed {
+            return 0;
+        }
+        self.disarm();
+        self.stats = self.stats();
+        self.closed = true;
+        self.running = false;
+        // The calling thread is the one that uses the mempool from now on.
+        self.mempool.own();
+        // AcqRel: the last one to close comes after all that the others did with the port.
+        let last = self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last {
+            self.shared.state.store(FAILED, Ordering::Relaxed);
+            // SAFETY: no queue of the port is used any more.
+            unsafe { ffi::tg_port_unplug(self.dpdk_port) };
+        }
+        for index in self.pending_from..self.pending_to {
+            let slot = self.pending[usize::from(index)].slot;
+            if let Some(frame) = self.frame(slot, 0, 0) {
+                pool.free(frame);
+            }
+        }
+        (self.pending_from, self.pending_to) = (0, 0);
+        while self.take_back(pool, BATCH_MAX) > 0 {}
+        if last {
+            mempool::port_closed(&self.region, |slot| {
+                if let Some(frame) = self.frame(slot, 0, 0) {
+                    pool.free(frame);
+                }
+            });
+        }
+        // What other ports or queues still hold comes back with the last of them.
+        0
+    }
+}
