@@ -49,6 +49,16 @@ const NEEDS: &[Need] = &[
         purpose: "the libpcap forwarder that IO-8 compares with",
     },
     Need {
+        file: "/usr/include/dpdk/rte_ethdev.h",
+        package: "libdpdk-dev",
+        purpose: "the driver of DPDK",
+    },
+    Need {
+        file: "/usr/bin/pkg-config",
+        package: "pkg-config",
+        purpose: "finds DPDK",
+    },
+    Need {
         file: "/usr/bin/dpdk-testpmd",
         package: "dpdk-dev",
         purpose: "DPDK's testpmd as a yardstick",

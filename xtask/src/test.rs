@@ -3,6 +3,7 @@
 mod tally;
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -28,6 +29,8 @@ pub(crate) struct Options {
 
 /// One level: a command, and what it shows.
 struct Level {
+    /// A file without which the level cannot be built.
+    needs: Option<&'static str>,
     name: &'static str,
     arguments: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
@@ -69,6 +72,27 @@ const LEVELS: &[Level] = &[
         ],
     ),
     Level {
+        needs: Some("/usr/include/dpdk/rte_ethdev.h"),
+        ..level(
+            "DPDK (feature `dpdk`)",
+            &[
+                "test",
+                "-p",
+                "tidegate-io",
+                "-p",
+                "tidegate",
+                "--features",
+                "tidegate-io/dpdk,tidegate/dpdk",
+                "--test",
+                "dpdk",
+                "--",
+                "--show-output",
+                "--test-threads=1",
+            ],
+        )
+    },
+    Level {
+        needs: None,
         name: "models (loom)",
         arguments: &[
             "test",
@@ -83,6 +107,7 @@ const LEVELS: &[Level] = &[
         environment: LOOM,
     },
     Level {
+        needs: None,
         name: "docs",
         arguments: &[
             "doc",
@@ -99,6 +124,7 @@ const fn level(name: &'static str, arguments: &'static [&'static str]) -> Level 
         name,
         arguments,
         environment: &[],
+        needs: None,
     }
 }
 
@@ -117,6 +143,13 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let wanted = options.level.as_deref().unwrap_or_default();
     for level in LEVELS.iter().filter(|level| level.name.contains(wanted)) {
         println!("== {}", level.name);
+        if let Some(file) = level.needs.filter(|file| !Path::new(file).exists()) {
+            println!("SKIPPED {}: there is no {file}", level.name);
+            tally
+                .skipped
+                .push(format!("{}: there is no {file}", level.name));
+            continue;
+        }
         let started = Instant::now();
         let passed = run_level(level, options.verbose, &mut tally)?;
         let seconds = started.elapsed().as_secs();

@@ -242,6 +242,7 @@ fn config(topology: &Topology, driver: DemoDriver, v6: bool) -> Config {
         mtu: None,
         idle: None,
         file: None,
+        device: None,
     };
     Config {
         node: NodeConfig {

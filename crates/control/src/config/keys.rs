@@ -147,7 +147,7 @@ pub const TABLES: &[TableDoc] = &[
             ),
             key(
                 "driver",
-                "\"auto\", \"af_xdp\", \"af_packet\", \"tap\", \"pcap\" or \"mem\"",
+                "\"auto\", \"af_xdp\", \"af_packet\", \"tap\", \"pcap\", \"dpdk\" or \"mem\"",
                 "\"auto\"",
                 "driver = \"auto\"",
                 "Auto is AF_XDP where the kernel allows it, else AF_PACKET, with the reason shown.",
@@ -193,6 +193,13 @@ pub const TABLES: &[TableDoc] = &[
                 "none",
                 "file = \"trace.pcapng\"",
                 "Capture file to replay (`pcap`).",
+            ),
+            key(
+                "device",
+                "PCI address, or a virtual device with its arguments as DPDK writes them",
+                "none",
+                "device = \"0000:03:00.0\"",
+                "Device to take from the kernel (`dpdk`).",
             ),
         ],
     },

@@ -139,6 +139,9 @@ pub struct PortConfig {
     /// File to replay or record (`pcap`).
     #[serde(default)]
     pub file: Option<PathBuf>,
+    /// PCI address or virtual device (`dpdk`).
+    #[serde(default)]
+    pub device: Option<String>,
 }
 
 /// A port's driver.
@@ -156,6 +159,8 @@ pub enum DriverConfig {
     Tap,
     /// Capture files.
     Pcap,
+    /// A device of DPDK (the cargo feature `dpdk`).
+    Dpdk,
     /// Rings in this process (tests, benches).
     Mem,
 }

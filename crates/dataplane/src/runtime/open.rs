@@ -6,6 +6,7 @@ use control::Config;
 use control::config::{DriverConfig, HugePagesConfig, PortConfig};
 use io::af_packet::AfPacketSpec;
 use io::af_xdp::AfXdpSpec;
+use io::dpdk::DpdkSpec;
 use io::interface::{Link, MacAddress};
 use io::pcap::PcapSpec;
 use io::port::{DriverSpec, OpenPort, PortSpec};
@@ -139,6 +140,11 @@ fn driver(config: &Config, port: &PortConfig, links: &Links) -> Result<DriverSpe
             ..TapSpec::new(interface)
         }),
         DriverConfig::Pcap => DriverSpec::Pcap(pcap(port)),
+        DriverConfig::Dpdk => DriverSpec::Dpdk(DpdkSpec {
+            mtu: port.mtu,
+            descriptors: ring_entries(config) as u16,
+            ..DpdkSpec::new(port.device.clone().unwrap_or_default())
+        }),
         DriverConfig::Mem => match links.get(&port.name) {
             Some(end) => DriverSpec::Mem(end.clone()),
             None => {

@@ -208,6 +208,7 @@ const fn driver_name(driver: DriverConfig) -> &'static str {
         DriverConfig::AfPacket => "af_packet",
         DriverConfig::Tap => "tap",
         DriverConfig::Pcap => "pcap",
+        DriverConfig::Dpdk => "dpdk",
         DriverConfig::Mem => "mem",
     }
 }

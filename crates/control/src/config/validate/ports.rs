@@ -95,6 +95,21 @@ impl Checker<'_> {
                 );
             }
         }
+        match (port.driver, &port.device) {
+            (DriverConfig::Dpdk, None) => self.problem(
+                &path("driver"),
+                format!("port `{}` has no device", port.name),
+                "driver `dpdk` needs the key `device`",
+                "add a line such as `device = \"0000:03:00.0\"` (`dpdk-devbind.py --status` lists them)",
+            ),
+            (DriverConfig::Dpdk, Some(_)) | (_, None) => {}
+            (_, Some(_)) => self.problem(
+                &path("device"),
+                format!("port `{}` has a device and does not use DPDK", port.name),
+                "only driver `dpdk` takes `device`",
+                "write `driver = \"dpdk\"`, or remove `device`",
+            ),
+        }
         match (port.driver, &port.file) {
             (DriverConfig::Pcap, None) => self.problem(
                 &path("driver"),
