@@ -8,9 +8,7 @@ use crate::slab::class_bytes;
 use crate::stats::Counter;
 use crate::store::flags;
 use crate::sync::atomic::Ordering;
-use crate::sync::unlock_bit;
-use crate::worker::{COMPONENTS_MAX, Worker};
-use alloc::sync::Arc;
+use crate::worker::{COMPONENTS_MAX, Worker, Writer};
 use wire::Instant;
 use wire::ndn::{NameRef, PACKET_BYTES_MAX};
 
@@ -75,11 +73,13 @@ impl Worker {
     /// # Errors
     /// [`Refusal`]: the packet is not stored, and of the same name nothing is either if room ran out half way.
     pub fn insert(&mut self, data: &NewData<'_>, now: Instant) -> Result<Inserted, Refusal> {
-        self.settle();
-        let result = self
-            .plan(data)
-            .and_then(|plan| self.insert_planned(&plan, now.as_ns()));
-        self.note(result);
+        let mut writer = self.writer();
+        writer.settle();
+        let result = match writer.plan(data) {
+            Ok(plan) => writer.insert_planned(&plan, now.as_ns()),
+            Err(refusal) => Err(refusal),
+        };
+        writer.note(result);
         result
     }
 
@@ -92,33 +92,37 @@ impl Worker {
         results: &mut [Result<Inserted, Refusal>],
     ) {
         let now_ns = now.as_ns();
+        let mut writer = self.writer();
         for (data, results) in data.chunks(STAGE).zip(results.chunks_mut(STAGE)) {
-            self.settle();
+            writer.settle();
             let mut plans = [Err(Refusal::NotAdmitted); STAGE];
             for (plan, data) in plans.iter_mut().zip(data) {
-                *plan = self.plan(data);
+                *plan = writer.plan(data);
                 if let Ok(plan) = plan {
-                    self.shared.table.prefetch(plan.hash.bucket_part());
-                    self.shared.table.prefetch(plan.parent.bucket_part());
+                    let table = &writer.shared.table;
+                    table.prefetch(plan.hash.bucket_part());
+                    table.prefetch(plan.parent.bucket_part());
                 }
             }
-            self.prefetch_stages(plans.get(..data.len()).unwrap_or_default());
+            writer.prefetch_stages(plans.get(..data.len()).unwrap_or_default());
             for ((plan, result), _) in plans.iter().zip(results.iter_mut()).zip(data) {
                 *result = match plan {
-                    Ok(plan) => self.insert_planned(plan, now_ns),
+                    Ok(plan) => writer.insert_planned(plan, now_ns),
                     Err(refusal) => Err(*refusal),
                 };
-                self.note(*result);
+                writer.note(*result);
             }
         }
     }
+}
 
+impl Writer<'_> {
     /// Asks, level by level, for what a batch of insertions will touch: victims and parents, their buckets
     /// and the roots of their children.
     fn prefetch_stages(&mut self, plans: &[Result<Plan<'_>, Refusal>]) {
         let count = plans.len();
         let evicts = self.is_over(count as i64, 0);
-        let shared = &*self.shared;
+        let shared = self.reader.shared;
         let arena = &shared.arena;
         if evicts {
             shared.queues.prefetch_victims(arena, 0, count);
@@ -258,12 +262,13 @@ impl Worker {
         self.make_room(class_bytes(class) as i64, now_ns)?;
         self.stash_chunks(now_ns)?;
         let place = self.allocate(class, now_ns)?;
+        self.local.prefetch_next(self.reader.shared, class);
         let fresh_until_ns = match plan.data.freshness_ms {
             0 => 0,
             ms => now_ns.saturating_add(ms.saturating_mul(1_000_000)),
         };
         let unsolicited = plan.data.unsolicited.map_or(0, |_| state::UNSOLICITED);
-        let shared = Arc::clone(&self.shared);
+        let shared = self.reader.shared;
         let new = NewPacket {
             bytes: plan.data.packet,
             lengths: plan.lengths,
@@ -275,25 +280,25 @@ impl Worker {
         let old = match self.publish(packet.node, plan) {
             Ok(old) => old,
             Err(refusal) => {
-                self.local.get_mut().give(&shared, class, place);
+                self.local.give(shared, class, place);
                 return Err(refusal);
             }
         };
         if let Some(number) = ((rule & state::RULE) >> state::RULE_SHIFT).checked_sub(1) {
             shared.rules.add(number as usize, 1);
         }
-        self.local.get_mut().count(&shared, 1, 0);
+        self.local.count(shared, 1, 0);
         let bound = bound_of(fresh_until_ns);
         let linked = self.link(packet.node, plan.data.name, plan.parent, bound, now_ns);
         let mut context = Context {
             arena: &shared.arena,
-            runs: &mut self.local.get_mut().runs,
+            runs: &mut self.local.runs,
             now_ns,
         };
         let queued = linked.is_ok() && shared.queues.admit(&mut context, packet);
         let result = match (linked, queued) {
             (Ok(()), true) => {
-                unlock_bit(packet.state(), state::LOCK);
+                packet.unlock(0, 0);
                 Ok(match old {
                     Some(_) => Inserted::Replaced,
                     None => Inserted::New,
@@ -312,19 +317,11 @@ impl Worker {
 
     /// Undoes a publication whose packet could not be linked or queued; the caller locked its state.
     fn withdraw(&mut self, packet: Packet<'_>) {
-        let shared = Arc::clone(&self.shared);
-        let bucket = shared.table.lock(packet.bucket_part());
-        let slot = bucket.slot_of(packet.node);
-        if let Some(slot) = slot {
-            slot.clear();
-        }
-        drop(bucket);
-        if slot.is_some() {
-            self.unlink(packet);
+        if self.take_out(packet.node) {
             self.finish_locked(packet);
         } else {
             // Somebody replaced or removed it, and waits for the lock to finish.
-            unlock_bit(packet.state(), state::LOCK);
+            packet.unlock(0, 0);
         }
     }
 
@@ -365,9 +362,9 @@ impl Worker {
         if !self.shared.rules.any() {
             return 0;
         }
-        let shared = Arc::clone(&self.shared);
-        let trail = &mut self.local.get_mut().trail;
-        trail.fill(&shared, plan.data.name);
+        let shared = self.reader.shared;
+        let trail = &mut self.local.trail;
+        trail.fill(shared, plan.data.name);
         let hashes = trail.hashes.get(..trail.len).unwrap_or_default();
         let Some((number, entry)) = shared.rules.of(hashes) else {
             return 0;

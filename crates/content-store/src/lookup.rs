@@ -7,7 +7,8 @@ use crate::slab::class_of;
 use crate::stats::Counter;
 use crate::store::flags;
 use crate::sync::atomic::Ordering;
-use crate::worker::Worker;
+use crate::worker::{Local, Reader, Worker};
+use core::cell::RefCell;
 use core::fmt;
 use sha2::{Digest, Sha256};
 use wire::Instant;
@@ -100,7 +101,7 @@ impl Worker {
     #[inline]
     pub fn lookup(&self, query: &Query<'_>, now: Instant) -> Option<Hit<'_>> {
         let hash = self.shared.hash.hash(query.name.value());
-        self.answer(query, hash, now.as_ns())
+        self.reader().answer(query, hash, now.as_ns(), &self.local)
     }
 
     /// Looks up many Interests with their memory accesses overlapped; writes what [`lookup`](Self::lookup)
@@ -111,7 +112,8 @@ impl Worker {
         now: Instant,
         hits: &mut [Option<Hit<'a>>],
     ) {
-        let shared = &*self.shared;
+        let reader = self.reader();
+        let shared = reader.shared;
         for (queries, hits) in queries.chunks(STAGE).zip(hits.chunks_mut(STAGE)) {
             let mut hashes = [PrefixHash::default(); STAGE];
             for (hash, query) in hashes.iter_mut().zip(queries) {
@@ -129,14 +131,22 @@ impl Worker {
                 }
             }
             for ((hash, query), hit) in hashes.iter().zip(queries).zip(hits.iter_mut()) {
-                *hit = self.answer(query, *hash, now.as_ns());
+                *hit = reader.answer(query, *hash, now.as_ns(), &self.local);
             }
         }
     }
+}
 
+impl<'a> Reader<'a> {
     #[inline]
-    fn answer(&self, query: &Query<'_>, hash: PrefixHash, now_ns: u64) -> Option<Hit<'_>> {
-        let found = self.find(query, hash, now_ns);
+    fn answer(
+        &self,
+        query: &Query<'_>,
+        hash: PrefixHash,
+        now_ns: u64,
+        local: &RefCell<Local>,
+    ) -> Option<Hit<'a>> {
+        let found = self.find(query, hash, now_ns, local);
         match found {
             Some(packet) => {
                 self.shared.queues.touch(&self.shared.arena, packet);
@@ -148,7 +158,13 @@ impl Worker {
     }
 
     #[inline]
-    fn find(&self, query: &Query<'_>, hash: PrefixHash, now_ns: u64) -> Option<Packet<'_>> {
+    fn find(
+        &self,
+        query: &Query<'_>,
+        hash: PrefixHash,
+        now_ns: u64,
+        local: &RefCell<Local>,
+    ) -> Option<Packet<'a>> {
         if self.shared.flags.load(Ordering::Relaxed) & flags::SERVE == 0 {
             return None;
         }
@@ -163,7 +179,7 @@ impl Worker {
         if let (prefix, Some(digest)) = query.name.split_implicit_digest() {
             let hash = self.shared.hash.hash(prefix.value());
             let packet = self.find_exact(hash, prefix.value())?;
-            let is_it = is_fresh(packet) && self.digest(packet) == *digest;
+            let is_it = is_fresh(packet) && self.digest(packet, local) == *digest;
             return is_it.then_some(packet);
         }
         if !query.can_be_prefix {
@@ -184,7 +200,7 @@ impl Worker {
 
     /// Finds the packet of a name.
     #[inline(always)]
-    pub(crate) fn find_exact(&self, hash: PrefixHash, name: &[u8]) -> Option<Packet<'_>> {
+    pub(crate) fn find_exact(&self, hash: PrefixHash, name: &[u8]) -> Option<Packet<'a>> {
         let found = self.shared.table.find(hash, |node: Node| {
             !node.is_inner() && self.packet(node).name() == name
         });
@@ -192,7 +208,7 @@ impl Worker {
     }
 
     /// The SHA-256 of a packet, computed once and kept with it if there is memory.
-    fn digest(&self, packet: Packet<'_>) -> [u8; DIGEST_BYTES] {
+    fn digest(&self, packet: Packet<'_>, local: &RefCell<Local>) -> [u8; DIGEST_BYTES] {
         let arena = &self.shared.arena;
         let place = packet.digest_place();
         if !place.is_none() {
@@ -205,13 +221,13 @@ impl Worker {
         let digest: [u8; DIGEST_BYTES] =
             Sha256::digest(packet.bytes(0, packet.lengths().packet)).into();
         self.add(Counter::Digest, 1);
-        let mut local = self.local.borrow_mut();
+        let mut local = local.borrow_mut();
         let class = class_of(DIGEST_BYTES);
-        if let Some(place) = local.take(&self.shared, class) {
+        if let Some(place) = local.take(self.shared, class) {
             // SAFETY: the place is ours until it is offered.
             unsafe { arena.write(place, 0, &digest) };
             if !packet.offer_digest(place) {
-                local.give(&self.shared, class, place);
+                local.give(self.shared, class, place);
             }
         }
         digest

@@ -263,6 +263,21 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Replaces the bits of `mask` in the state and gives its lock back.
+    pub(crate) fn unlock(self, mask: u64, bits: u64) {
+        let word = self.state();
+        let mut seen = word.load(Ordering::Relaxed);
+        // Release: pairs with the acquire in `lock_bit`.
+        while let Err(now) = word.compare_exchange(
+            seen,
+            seen & !(mask | state::LOCK) | bits,
+            Ordering::Release,
+            Ordering::Relaxed,
+        ) {
+            seen = now;
+        }
+    }
+
     /// Where the digest is, or none.
     pub(crate) fn digest_place(self) -> Place {
         // Acquire: pairs with the release in `offer_digest`: the digest's bytes are there.

@@ -8,6 +8,7 @@
 use crate::arena::{Arena, GRAIN_BYTES, Place};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{lock_bit, unlock_bit};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Bytes of the smallest class.
@@ -77,17 +78,18 @@ struct Page {
     previous: AtomicU32,
 }
 
-/// Free places of one worker, by class.
+/// Free places of one worker, by class: first in, first out, so that where packets leave in the order in which
+/// they came, copies run upwards through memory.
 #[derive(Debug)]
 pub(crate) struct Magazines {
-    places: Vec<Vec<Place>>,
+    places: Vec<VecDeque<Place>>,
 }
 
 impl Magazines {
     pub(crate) fn new() -> Self {
         Self {
             places: (0..CLASSES)
-                .map(|_| Vec::with_capacity(2 * REFILL))
+                .map(|_| VecDeque::with_capacity(2 * REFILL + 1))
                 .collect(),
         }
     }
@@ -99,7 +101,13 @@ impl Magazines {
         if places.is_empty() {
             slab.refill(arena, class, places);
         }
-        places.pop()
+        places.pop_front()
+    }
+
+    /// The place that [`take`](Self::take) will give next, if the magazine has one.
+    #[inline]
+    pub(crate) fn next(&self, class: usize) -> Option<Place> {
+        self.places.get(class)?.front().copied()
     }
 
     /// Gives a place of a class back.
@@ -109,7 +117,7 @@ impl Magazines {
             if places.len() >= 2 * REFILL {
                 slab.give_back(arena, class, places.drain(..REFILL));
             }
-            places.push(place);
+            places.push_back(place);
         }
     }
 
@@ -155,7 +163,7 @@ impl Slab {
         (self.page_bytes / class_bytes(class)) as u32
     }
 
-    fn refill(&self, arena: &Arena, class: usize, places: &mut Vec<Place>) {
+    fn refill(&self, arena: &Arena, class: usize, places: &mut VecDeque<Place>) {
         lock_bit(&self.lock, LOCK);
         let first = places.len();
         while places.len() < first + REFILL {
@@ -163,14 +171,10 @@ impl Slab {
                 break;
             };
             if let Some(place) = self.take_from(arena, class, number) {
-                places.push(place);
+                places.push_back(place);
             }
         }
         unlock_bit(&self.lock, LOCK);
-        // The lowest place is taken first, so that copies run upwards through memory.
-        if let Some(new) = places.get_mut(first..) {
-            new.reverse();
-        }
     }
 
     fn page(&self, number: u32) -> Option<&Page> {

@@ -7,7 +7,7 @@
 use crate::hash::PrefixHash;
 use crate::node::Node;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{lock_bit, unlock_bit};
+use crate::sync::lock_bit;
 use tables::memory::{Memory, Pages, Plain, prefetch};
 
 /// Slots of a bucket.
@@ -218,7 +218,9 @@ impl<'a> Locked<'a> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        unlock_bit(&self.first.control, LOCK);
+        // Only who holds the lock writes the word. Release: pairs with the acquire in `lock_bit`.
+        let word = self.first.control.load(Ordering::Relaxed) & !LOCK;
+        self.first.control.store(word, Ordering::Release);
     }
 }
 

@@ -11,10 +11,10 @@ use crate::node::{Inner, Node, Packet, bound_at};
 use crate::stats::Counter;
 use crate::sync::atomic::Ordering;
 use crate::sync::relax;
-use crate::worker::Worker;
+use crate::worker::{Reader, Writer};
 use wire::ndn::NameRef;
 
-impl Worker {
+impl<'a> Reader<'a> {
     /// Finds the inner node of a prefix.
     pub(crate) fn inner(&self, hash: PrefixHash) -> Option<Node> {
         self.shared
@@ -26,40 +26,8 @@ impl Worker {
         node.is_inner() && Inner::new(&self.shared.arena, node).hash() == [hash.low, hash.high]
     }
 
-    fn children(&self, node: Node) -> Children<'_> {
+    fn children(&self, node: Node) -> Children<'a> {
         Children::of(&self.shared.arena, node)
-    }
-
-    /// Links a packet, whose state the caller locked, below the inner node of its name's parent, which is
-    /// made (and its parents) if it is not there.
-    pub(crate) fn link(
-        &mut self,
-        packet: Node,
-        name: NameRef<'_>,
-        parent: PrefixHash,
-        bound: u32,
-        now_ns: u64,
-    ) -> Result<(), Refusal> {
-        let above = name.len() - 1;
-        let parent = match self.lock_inner(parent) {
-            Some(node) => node,
-            None => {
-                let worker = self.local.get_mut();
-                worker.trail.fill(&self.shared, name);
-                self.make_inner(name, above)?
-            }
-        };
-        let component = Packet::new(&self.shared.arena, packet).last_component();
-        let children = Children::of(&self.shared.arena, parent);
-        let chunks = &mut self.local.get_mut().chunks;
-        let before = chunks.stash.len();
-        children.insert(&Target::new(component, packet), bound, chunks);
-        let taken = before - chunks.stash.len();
-        Packet::new(&self.shared.arena, packet).set_parent(parent);
-        self.announce(parent, bound_at(now_ns));
-        children.unlock();
-        self.add(Counter::Chunks, taken as i64);
-        Ok(())
     }
 
     /// Locks the inner node of a prefix if there is one that is alive.
@@ -72,96 +40,6 @@ impl Worker {
             }
             // Dead: gone from its bucket in a moment.
             relax(&mut spins);
-        }
-    }
-
-    /// Locks the inner node of the prefix of so many components, which is made if it is not there. The
-    /// caller filled the trail.
-    fn make_inner(&mut self, name: NameRef<'_>, components: usize) -> Result<Node, Refusal> {
-        let trail = &self.local.get_mut().trail;
-        let hash = trail.hashes.get(components).copied().unwrap_or_default();
-        let end = trail.ends.get(components).copied().unwrap_or(0);
-        let start = match components.checked_sub(1) {
-            Some(above) => trail.ends.get(above).copied().unwrap_or(0),
-            None => 0,
-        };
-        let component = name
-            .value()
-            .get(usize::from(start)..usize::from(end))
-            .unwrap_or_default();
-        loop {
-            if let Some(node) = self.lock_inner(hash) {
-                return Ok(node);
-            }
-            let Some(node) = self.publish_inner(hash, component)? else {
-                continue;
-            };
-            self.add(Counter::Prefixes, 1);
-            let Some(above) = components.checked_sub(1) else {
-                return Ok(node);
-            };
-            match self.make_inner(name, above) {
-                Ok(parent) => {
-                    let children = Children::of(&self.shared.arena, parent);
-                    let chunks = &mut self.local.get_mut().chunks;
-                    let before = chunks.stash.len();
-                    children.insert(&Target::new(component, node), 0, chunks);
-                    let taken = before - chunks.stash.len();
-                    Inner::new(&self.shared.arena, node).set_parent(parent);
-                    children.unlock();
-                    self.add(Counter::Chunks, taken as i64);
-                    self.restash();
-                    return Ok(node);
-                }
-                Err(refusal) => {
-                    self.bury(node);
-                    self.retire_inner(node);
-                    return Err(refusal);
-                }
-            }
-        }
-    }
-
-    /// Refills the stash of chunks as far as that goes without evicting.
-    fn restash(&mut self) {
-        let local = self.local.get_mut();
-        while local.chunks.stash.len() < crate::children::CHUNKS_NEEDED {
-            let Some(place) = local.take(&self.shared, crate::children::CHUNK_CLASS) else {
-                return;
-            };
-            local.chunks.stash.push(place);
-        }
-    }
-
-    /// Makes an inner node, locked and without parent, and puts it into its bucket; `None` if somebody else
-    /// did.
-    fn publish_inner(
-        &mut self,
-        hash: PrefixHash,
-        component: &[u8],
-    ) -> Result<Option<Node>, Refusal> {
-        let local = self.local.get_mut();
-        // An insertion takes at most two chunks here (a new inner node's parent splits seldom).
-        if local.chunks.stash.len() < 2 {
-            return Err(Refusal::NoMemory);
-        }
-        let class = Inner::class(component.len());
-        let place = local.take(&self.shared, class).ok_or(Refusal::NoMemory)?;
-        let node = Inner::write(&self.shared.arena, place, [hash.low, hash.high], component).node;
-        let bucket = self.shared.table.lock(hash.bucket_part());
-        let is_there = bucket
-            .find(hash.tag(), |node| self.is_inner_of(node, hash))
-            .is_some();
-        let slot = bucket.free();
-        if !is_there && let Ok(slot) = slot {
-            slot.set(hash.tag(), node);
-            return Ok(Some(node));
-        }
-        drop(bucket);
-        self.local.get_mut().give(&self.shared, class, place);
-        match slot {
-            Err(_) if !is_there => Err(Refusal::TableFull),
-            _ => Ok(None),
         }
     }
 
@@ -178,49 +56,6 @@ impl Worker {
         drop(bucket);
         children.unlock();
         self.add(Counter::Prefixes, -1);
-    }
-
-    fn retire_inner(&mut self, node: Node) {
-        let class = Inner::class(Inner::new(&self.shared.arena, node).component_len());
-        self.local
-            .get_mut()
-            .retire(&self.shared, class, node.place());
-    }
-
-    /// Unlinks a packet, whose state the caller locked, and the inner nodes above that it leaves empty.
-    pub(crate) fn unlink(&mut self, packet: Packet<'_>) {
-        let mut parent = packet.parent();
-        if parent.is_none() {
-            return;
-        }
-        let mut child = packet.node;
-        let arena = packet.arena();
-        let mut component = packet.last_component();
-        while !parent.is_none() {
-            let children = Children::of(arena, parent);
-            // It has a child, so that it is alive.
-            let alive = children.lock();
-            debug_assert!(alive, "a node with a child is dead");
-            let chunks = &mut self.local.get_mut().chunks;
-            let removed = children.remove(&Target::new(component, child), chunks);
-            debug_assert!(removed, "a child is not below its parent");
-            if child.is_inner() {
-                // Only now nobody finds it any more.
-                self.retire_inner(child);
-            }
-            if !children.is_empty() {
-                children.unlock();
-                break;
-            }
-            child = parent;
-            parent = children.inner.parent();
-            component = children.inner.component();
-            self.bury(child);
-            if parent.is_none() {
-                self.retire_inner(child);
-            }
-        }
-        self.retire_chunks();
     }
 
     /// Tells the parents of a locked node of a bound that is higher than they know, and a quarter of the
@@ -267,8 +102,8 @@ impl Worker {
 
     /// The first packet below an inner node, after `after`, in canonical order, that `accept` takes. With
     /// `least` above 0 only where a bound says that something may be fresh.
-    pub(crate) fn search_below<'a>(
-        &'a self,
+    pub(crate) fn search_below(
+        &self,
         top: Node,
         least: u32,
         mut accept: impl FnMut(Packet<'a>) -> bool,
@@ -306,5 +141,177 @@ impl Worker {
     /// True while nobody has removed the packet.
     pub(crate) fn is_alive(packet: Packet<'_>) -> bool {
         packet.state().load(Ordering::Relaxed) & crate::node::state::DEAD == 0
+    }
+}
+
+impl Writer<'_> {
+    /// Links a packet, whose state the caller locked, below the inner node of its name's parent, which is
+    /// made (and its parents) if it is not there.
+    pub(crate) fn link(
+        &mut self,
+        packet: Node,
+        name: NameRef<'_>,
+        parent: PrefixHash,
+        bound: u32,
+        now_ns: u64,
+    ) -> Result<(), Refusal> {
+        let above = name.len() - 1;
+        let parent = match self.lock_inner(parent) {
+            Some(node) => node,
+            None => {
+                self.local.trail.fill(self.reader.shared, name);
+                self.make_inner(name, above)?
+            }
+        };
+        let component = Packet::new(&self.reader.shared.arena, packet).last_component();
+        let children = Children::of(&self.reader.shared.arena, parent);
+        let chunks = &mut self.local.chunks;
+        let before = chunks.stash.len();
+        children.insert(&Target::new(component, packet), bound, chunks);
+        let taken = before - chunks.stash.len();
+        Packet::new(&self.reader.shared.arena, packet).set_parent(parent);
+        self.announce(parent, bound_at(now_ns));
+        children.unlock();
+        self.add(Counter::Chunks, taken as i64);
+        Ok(())
+    }
+
+    /// Locks the inner node of the prefix of so many components, which is made if it is not there. The
+    /// caller filled the trail.
+    fn make_inner(&mut self, name: NameRef<'_>, components: usize) -> Result<Node, Refusal> {
+        let trail = &self.local.trail;
+        let hash = trail.hashes.get(components).copied().unwrap_or_default();
+        let end = trail.ends.get(components).copied().unwrap_or(0);
+        let start = match components.checked_sub(1) {
+            Some(above) => trail.ends.get(above).copied().unwrap_or(0),
+            None => 0,
+        };
+        let component = name
+            .value()
+            .get(usize::from(start)..usize::from(end))
+            .unwrap_or_default();
+        loop {
+            if let Some(node) = self.lock_inner(hash) {
+                return Ok(node);
+            }
+            let Some(node) = self.publish_inner(hash, component)? else {
+                continue;
+            };
+            self.add(Counter::Prefixes, 1);
+            let Some(above) = components.checked_sub(1) else {
+                return Ok(node);
+            };
+            match self.make_inner(name, above) {
+                Ok(parent) => {
+                    let children = Children::of(&self.reader.shared.arena, parent);
+                    let chunks = &mut self.local.chunks;
+                    let before = chunks.stash.len();
+                    children.insert(&Target::new(component, node), 0, chunks);
+                    let taken = before - chunks.stash.len();
+                    Inner::new(&self.reader.shared.arena, node).set_parent(parent);
+                    children.unlock();
+                    self.add(Counter::Chunks, taken as i64);
+                    self.restash();
+                    return Ok(node);
+                }
+                Err(refusal) => {
+                    self.bury(node);
+                    self.retire_inner(node);
+                    return Err(refusal);
+                }
+            }
+        }
+    }
+
+    /// Refills the stash of chunks as far as that goes without evicting.
+    fn restash(&mut self) {
+        let local = &mut *self.local;
+        while local.chunks.stash.len() < crate::children::CHUNKS_NEEDED {
+            let Some(place) = local.take(self.reader.shared, crate::children::CHUNK_CLASS) else {
+                return;
+            };
+            local.chunks.stash.push(place);
+        }
+    }
+
+    /// Makes an inner node, locked and without parent, and puts it into its bucket; `None` if somebody else
+    /// did.
+    fn publish_inner(
+        &mut self,
+        hash: PrefixHash,
+        component: &[u8],
+    ) -> Result<Option<Node>, Refusal> {
+        let local = &mut *self.local;
+        // An insertion takes at most two chunks here (a new inner node's parent splits seldom).
+        if local.chunks.stash.len() < 2 {
+            return Err(Refusal::NoMemory);
+        }
+        let class = Inner::class(component.len());
+        let place = local
+            .take(self.reader.shared, class)
+            .ok_or(Refusal::NoMemory)?;
+        let node = Inner::write(
+            &self.reader.shared.arena,
+            place,
+            [hash.low, hash.high],
+            component,
+        )
+        .node;
+        let bucket = self.shared.table.lock(hash.bucket_part());
+        let is_there = bucket
+            .find(hash.tag(), |node| self.is_inner_of(node, hash))
+            .is_some();
+        let slot = bucket.free();
+        if !is_there && let Ok(slot) = slot {
+            slot.set(hash.tag(), node);
+            return Ok(Some(node));
+        }
+        drop(bucket);
+        self.local.give(self.reader.shared, class, place);
+        match slot {
+            Err(_) if !is_there => Err(Refusal::TableFull),
+            _ => Ok(None),
+        }
+    }
+
+    fn retire_inner(&mut self, node: Node) {
+        let class = Inner::class(Inner::new(&self.reader.shared.arena, node).component_len());
+        self.local.retire(self.reader.shared, class, node.place());
+    }
+
+    /// Unlinks a packet, whose state the caller locked, and the inner nodes above that it leaves empty.
+    pub(crate) fn unlink(&mut self, packet: Packet<'_>) {
+        let mut parent = packet.parent();
+        if parent.is_none() {
+            return;
+        }
+        let mut child = packet.node;
+        let arena = packet.arena();
+        let mut component = packet.last_component();
+        while !parent.is_none() {
+            let children = Children::of(arena, parent);
+            // It has a child, so that it is alive.
+            let alive = children.lock();
+            debug_assert!(alive, "a node with a child is dead");
+            let chunks = &mut self.local.chunks;
+            let removed = children.remove(&Target::new(component, child), chunks);
+            debug_assert!(removed, "a child is not below its parent");
+            if child.is_inner() {
+                // Only now nobody finds it any more.
+                self.retire_inner(child);
+            }
+            if !children.is_empty() {
+                children.unlock();
+                break;
+            }
+            child = parent;
+            parent = children.inner.parent();
+            component = children.inner.component();
+            self.bury(child);
+            if parent.is_none() {
+                self.retire_inner(child);
+            }
+        }
+        self.retire_chunks();
     }
 }

@@ -9,12 +9,13 @@ use crate::node::{Node, Packet};
 use crate::slab::{Magazines, class_bytes};
 use crate::stats::Counter;
 use crate::store::Shared;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use core::ops::Deref;
 use tables::quiescent::{Epoch, Participant};
 use wire::ndn::NameRef;
 
@@ -40,7 +41,7 @@ pub(crate) const COMPONENTS_MAX: usize = 256;
 pub struct Worker {
     pub(crate) shared: Arc<Shared>,
     participant: Participant,
-    pub(crate) number: usize,
+    number: usize,
     pub(crate) local: RefCell<Local>,
 }
 
@@ -151,6 +152,16 @@ impl Local {
         Some(place)
     }
 
+    /// Asks for the memory that the next packet of a class will be copied to, so that it is there by then.
+    #[inline]
+    pub(crate) fn prefetch_next(&self, shared: &Shared, class: usize) {
+        if let Some(place) = self.magazines.next(class) {
+            for byte in (0..class_bytes(class)).step_by(64) {
+                shared.arena.prefetch(place, byte);
+            }
+        }
+    }
+
     /// Gives back a place that nobody else ever knew.
     pub(crate) fn give(&mut self, shared: &Shared, class: usize, place: Place) {
         self.magazines
@@ -168,7 +179,62 @@ impl Local {
     }
 }
 
+/// What reading needs: the shared structures, and the worker's number for its counters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    pub(crate) shared: &'a Shared,
+    number: usize,
+}
+
+/// What changing the store needs beside. Whoever has it holds no view of a packet.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    pub(crate) reader: Reader<'a>,
+    pub(crate) local: &'a mut Local,
+    participant: &'a Participant,
+}
+
+impl<'a> Deref for Writer<'a> {
+    type Target = Reader<'a>;
+    fn deref(&self) -> &Reader<'a> {
+        &self.reader
+    }
+}
+
+impl<'a> Reader<'a> {
+    #[inline]
+    pub(crate) fn add(&self, counter: Counter, change: i64) {
+        self.shared.counters.add(self.number, counter, change);
+    }
+
+    /// The packet of a node.
+    #[inline(always)]
+    pub(crate) fn packet(&self, node: Node) -> Packet<'a> {
+        Packet::new(&self.shared.arena, node)
+    }
+}
+
 impl Worker {
+    #[inline]
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader {
+            shared: &self.shared,
+            number: self.number,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn writer(&mut self) -> Writer<'_> {
+        Writer {
+            reader: Reader {
+                shared: &self.shared,
+                number: self.number,
+            },
+            local: self.local.get_mut(),
+            participant: &self.participant,
+        }
+    }
+
     pub(crate) fn join(shared: Arc<Shared>) -> Option<Self> {
         let participant = shared.domain.join()?;
         let local = shared.left.with(Vec::pop).unwrap_or_else(Local::new);
@@ -196,44 +262,52 @@ impl Worker {
         self.participant.online();
     }
 
-    #[inline]
-    pub(crate) fn add(&self, counter: Counter, change: i64) {
-        self.shared.counters.add(self.number, counter, change);
+    /// Evicts until the store is within its capacity, `limit` packets at most; returns how many left.
+    pub fn trim(&mut self, limit: usize, now: wire::Instant) -> usize {
+        let mut writer = self.writer();
+        let mut count = 0;
+        while count < limit && writer.is_over(0, 0) && writer.evict(now.as_ns()).is_ok() {
+            count += 1;
+            writer.settle();
+        }
+        count
     }
+}
 
+impl Writer<'_> {
     /// Reports a quiescent state and takes back memory.
     #[inline]
     pub(crate) fn settle(&mut self) {
         self.participant.quiescent();
-        self.local.get_mut().reclaim(&self.shared);
+        self.local.reclaim(self.reader.shared);
     }
 
     /// As [`settle`](Self::settle), for all that was unlinked so far.
     pub(crate) fn settle_all(&mut self) {
-        self.local.get_mut().begin_grace(&self.shared);
+        self.local.begin_grace(self.reader.shared);
         self.settle();
     }
 
     /// Packets and bytes that the store holds, as far as this worker knows.
     pub(crate) fn held(&mut self) -> (i64, i64) {
-        let local = self.local.get_mut();
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed) as i64;
         (
-            self.shared.packets.load(Ordering::Relaxed) as i64 + local.packets,
-            self.shared.bytes.load(Ordering::Relaxed) as i64 + local.bytes,
+            word(&self.shared.packets) + self.local.packets,
+            word(&self.shared.bytes) + self.local.bytes,
         )
     }
 
     /// Takes a place of a class, evicting packets until there is one.
     pub(crate) fn allocate(&mut self, class: usize, now_ns: u64) -> Result<Place, Refusal> {
         for _ in 0..EVICTIONS_MAX {
-            if let Some(place) = self.local.get_mut().take(&self.shared, class) {
+            if let Some(place) = self.local.take(self.reader.shared, class) {
                 return Ok(place);
             }
             self.settle_all();
-            if let Some(place) = self.local.get_mut().take(&self.shared, class) {
+            if let Some(place) = self.local.take(self.reader.shared, class) {
                 return Ok(place);
             }
-            if self.local.get_mut().limbo.len() >= LIMBO_MAX {
+            if self.local.limbo.len() >= LIMBO_MAX {
                 break;
             }
             self.evict(now_ns)?;
@@ -243,75 +317,59 @@ impl Worker {
 
     /// Stashes the chunks that an insertion may need.
     pub(crate) fn stash_chunks(&mut self, now_ns: u64) -> Result<(), Refusal> {
-        while self.local.get_mut().chunks.stash.len() < CHUNKS_NEEDED {
+        while self.local.chunks.stash.len() < CHUNKS_NEEDED {
             let place = self.allocate(CHUNK_CLASS, now_ns)?;
-            self.local.get_mut().chunks.stash.push(place);
+            self.local.chunks.stash.push(place);
         }
         Ok(())
     }
 
     /// Retires the chunks that a removal freed.
     pub(crate) fn retire_chunks(&mut self) {
-        let local = self.local.get_mut();
+        let local = &mut *self.local;
         while let Some(place) = local.chunks.freed.pop() {
-            local.retire(&self.shared, CHUNK_CLASS, place);
-            self.shared.counters.add(self.number, Counter::Chunks, -1);
+            local.retire(self.reader.shared, CHUNK_CLASS, place);
+            self.reader.add(Counter::Chunks, -1);
         }
     }
 
     /// Evicts one packet.
     pub(crate) fn evict(&mut self, now_ns: u64) -> Result<(), Refusal> {
+        let shared = self.reader.shared;
         for _ in 0..EVICTIONS_MAX {
-            let shared = &*self.shared;
             let mut context = Context {
                 arena: &shared.arena,
-                runs: &mut self.local.get_mut().runs,
+                runs: &mut self.local.runs,
                 now_ns,
             };
             let victim = shared
                 .queues
                 .victim(&mut context)
                 .ok_or(Refusal::NoVictim)?;
-            let node: Node = victim.node;
-            if self.remove(node) {
+            if self.take_out(victim.node) {
+                self.finish_locked(victim);
                 self.add(Counter::Evicted, 1);
                 return Ok(());
             }
-            // Somebody else removes it.
+            // Somebody else removes it, and waits for the lock.
+            victim.unlock(0, 0);
         }
         Err(Refusal::NoVictim)
-    }
-
-    /// Evicts until the store is within its capacity, `limit` packets at most; returns how many left.
-    pub fn trim(&mut self, limit: usize, now: wire::Instant) -> usize {
-        let mut count = 0;
-        while count < limit && self.is_over(0, 0) && self.evict(now.as_ns()).is_ok() {
-            count += 1;
-            self.settle();
-        }
-        count
     }
 
     /// True when the store would be over its capacity with so much more.
     pub(crate) fn is_over(&mut self, packets: i64, bytes: i64) -> bool {
         let (held_packets, held_bytes) = self.held();
-        let capacity = |word: &crate::sync::atomic::AtomicU64| {
-            i64::try_from(word.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
-        };
+        let capacity =
+            |word: &AtomicU64| i64::try_from(word.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         held_packets + packets > capacity(&self.shared.capacity_packets)
             || held_bytes + bytes > capacity(&self.shared.capacity_bytes)
-    }
-
-    /// The packet of a node.
-    #[inline(always)]
-    pub(crate) fn packet(&self, node: Node) -> Packet<'_> {
-        Packet::new(&self.shared.arena, node)
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.settle_all();
+        self.writer().settle_all();
         let mut local = self.local.replace(Local::new());
         local.add_counts(&self.shared);
         for place in local.chunks.stash.drain(..) {

@@ -3,7 +3,6 @@
 use super::{Context, Queues, ROUNDS_MAX, Replacement};
 use crate::arena::Arena;
 use crate::node::{Packet, state};
-use crate::sync::unlock_bit;
 
 /// Hits that count.
 const HITS_MAX: u64 = 3;
@@ -22,7 +21,7 @@ pub(super) fn take_hit(packet: Packet<'_>) -> bool {
 }
 
 impl Replacement for Clock {
-    fn admit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+    fn admit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool {
         queues.main.push(packet, &mut context.runs.main, queues.run)
     }
 
@@ -30,18 +29,18 @@ impl Replacement for Clock {
         packet.count_hit(HITS_MAX);
     }
 
-    fn victim<'a>(queues: &Queues, context: &mut Context<'a>) -> Option<Packet<'a>> {
+    fn victim<'a>(queues: &Queues, context: &mut Context<'a, '_>) -> Option<Packet<'a>> {
         for _ in 0..ROUNDS_MAX {
             let packet = queues.main.pop(context.arena)?;
             if !take_hit(packet) || !Self::admit(queues, context, packet) {
                 return Some(packet);
             }
-            unlock_bit(packet.state(), state::LOCK);
+            packet.unlock(0, 0);
         }
         queues.main.pop(context.arena)
     }
 
-    fn readmit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+    fn readmit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool {
         Self::admit(queues, context, packet)
     }
 }

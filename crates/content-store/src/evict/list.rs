@@ -130,7 +130,7 @@ impl Lists {
                 self.forget(arena, packet);
                 return Some(packet);
             }
-            unlock_bit(packet.state(), state::LOCK);
+            packet.unlock(0, 0);
         }
         None
     }
@@ -162,6 +162,6 @@ impl Lists {
             self.push_locked(arena, list, packet);
             unlock_bit(&self.lock, LOCK);
         }
-        unlock_bit(word, state::LOCK);
+        packet.unlock(0, 0);
     }
 }

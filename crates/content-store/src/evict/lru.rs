@@ -9,7 +9,7 @@ const USED: usize = 0;
 pub(super) struct Lru;
 
 impl Replacement for Lru {
-    fn admit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+    fn admit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool {
         queues.lists.push(context.arena, USED, packet);
         true
     }
@@ -18,12 +18,12 @@ impl Replacement for Lru {
         queues.lists.refresh(arena, packet);
     }
 
-    fn victim<'a>(queues: &Queues, context: &mut Context<'a>) -> Option<Packet<'a>> {
+    fn victim<'a>(queues: &Queues, context: &mut Context<'a, '_>) -> Option<Packet<'a>> {
         let mut lists = 0..super::list::LISTS;
         lists.find_map(|list| queues.lists.pop(context.arena, list))
     }
 
-    fn readmit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+    fn readmit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool {
         Self::admit(queues, context, packet)
     }
 }

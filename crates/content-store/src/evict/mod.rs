@@ -13,7 +13,6 @@ mod s3_fifo;
 use crate::arena::Arena;
 use crate::node::{Packet, state};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::unlock_bit;
 use ghost::Ghost;
 use list::Lists;
 use ring::{Ring, Run};
@@ -73,29 +72,30 @@ impl Policy {
     }
 }
 
-/// Numbers of the queues in a packet's state.
-const SMALL: u64 = 1;
-const MAIN: u64 = 2;
-const LISTS: u64 = 3;
+/// Marks of packets in the rings.
+const SMALL: u32 = 0xffff_fff1;
+const MAIN: u32 = 0xffff_fff3;
+/// Number of the first list in the state of the lists' packets.
+const LISTS: u64 = 1;
 /// Packets that an eviction passes over (sent round again) before it takes the next one as it is.
 const ROUNDS_MAX: usize = 1024;
 
 /// What a policy decides. The caller holds the lock of the packet's state, except for `touch`.
 trait Replacement {
     /// Puts a new packet into a queue; false if there is no slot.
-    fn admit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool;
+    fn admit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool;
     /// Notes a hit.
     fn touch(queues: &Queues, arena: &Arena, packet: Packet<'_>);
     /// Takes a packet out of its queue, to be evicted; returned with the lock of its state held.
-    fn victim<'a>(queues: &Queues, context: &mut Context<'a>) -> Option<Packet<'a>>;
+    fn victim<'a>(queues: &Queues, context: &mut Context<'a, '_>) -> Option<Packet<'a>>;
     /// Puts a packet that must not be evicted back.
-    fn readmit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool;
+    fn readmit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool;
 }
 
 /// What the queues need to know at a call.
-pub(crate) struct Context<'a> {
+pub(crate) struct Context<'a, 'r> {
     pub(crate) arena: &'a Arena,
-    pub(crate) runs: &'a mut Runs,
+    pub(crate) runs: &'r mut Runs,
     pub(crate) now_ns: u64,
 }
 
@@ -174,7 +174,7 @@ impl Queues {
 
     /// Puts a new packet into a queue; the caller holds the lock of its state.
     #[inline]
-    pub(crate) fn admit(&self, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+    pub(crate) fn admit(&self, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool {
         let policy = self.policy.load(Ordering::Relaxed);
         dispatch!(policy, admit(self, context, packet))
     }
@@ -186,8 +186,9 @@ impl Queues {
         dispatch!(policy, touch(self, arena, packet));
     }
 
-    /// Takes the packet that is to leave out of its queue; `None` if there is none that may.
-    pub(crate) fn victim<'a>(&self, context: &mut Context<'a>) -> Option<Packet<'a>> {
+    /// Takes the packet that is to leave out of its queue, and returns it with the lock of its state held; `None`
+    /// if there is none that may.
+    pub(crate) fn victim<'a>(&self, context: &mut Context<'a, '_>) -> Option<Packet<'a>> {
         for _ in 0..ROUNDS_MAX {
             let policy = self.policy.load(Ordering::Relaxed);
             let foreign = self.foreign(policy, context.arena);
@@ -196,11 +197,10 @@ impl Queues {
                 None => dispatch!(policy, victim(self, context))?,
             };
             if packet.state().load(Ordering::Relaxed) & state::PINNED == 0 {
-                unlock_bit(packet.state(), state::LOCK);
                 return Some(packet);
             }
             let _ = dispatch!(policy, readmit(self, context, packet));
-            unlock_bit(packet.state(), state::LOCK);
+            packet.unlock(0, 0);
         }
         None
     }
@@ -224,12 +224,14 @@ impl Queues {
 
     /// Takes a packet that is being removed out of its queue; the caller holds the lock of its state.
     pub(crate) fn forget(&self, arena: &Arena, packet: Packet<'_>) {
-        let word = packet.state().load(Ordering::Relaxed);
-        match (word & state::QUEUE) >> state::QUEUE_SHIFT {
-            0 => {}
+        if self.lists.list_of(packet).is_some() {
+            self.lists.forget(arena, packet);
+            return;
+        }
+        match packet.next() {
             SMALL => self.small.forget(packet),
             MAIN => self.main.forget(packet),
-            _ => self.lists.forget(arena, packet),
+            _ => {}
         }
     }
 

@@ -7,7 +7,6 @@ use super::{Context, Queues, Replacement};
 use crate::arena::Arena;
 use crate::node::{Packet, state};
 use crate::sync::atomic::Ordering;
-use crate::sync::unlock_bit;
 
 const FRESH: usize = 0;
 const UNSOLICITED: usize = 1;
@@ -18,7 +17,7 @@ const MOVES: usize = 8;
 pub(super) struct PriorityFifo;
 
 impl Replacement for PriorityFifo {
-    fn admit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+    fn admit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool {
         let unsolicited = packet.state().load(Ordering::Relaxed) & state::UNSOLICITED != 0;
         let list = match packet.fresh_until_ns() > context.now_ns {
             _ if unsolicited => UNSOLICITED,
@@ -31,7 +30,7 @@ impl Replacement for PriorityFifo {
 
     fn touch(_: &Queues, _: &Arena, _: Packet<'_>) {}
 
-    fn victim<'a>(queues: &Queues, context: &mut Context<'a>) -> Option<Packet<'a>> {
+    fn victim<'a>(queues: &Queues, context: &mut Context<'a, '_>) -> Option<Packet<'a>> {
         let arena = context.arena;
         if let Some(packet) = queues.lists.pop(arena, UNSOLICITED) {
             return Some(packet);
@@ -45,11 +44,11 @@ impl Replacement for PriorityFifo {
                     return Some(packet);
                 }
                 queues.lists.push_front(arena, FRESH, packet);
-                unlock_bit(packet.state(), state::LOCK);
+                packet.unlock(0, 0);
                 break;
             }
             queues.lists.push(arena, STALE, packet);
-            unlock_bit(packet.state(), state::LOCK);
+            packet.unlock(0, 0);
         }
         queues
             .lists
@@ -57,7 +56,7 @@ impl Replacement for PriorityFifo {
             .or_else(|| queues.lists.pop(arena, FRESH))
     }
 
-    fn readmit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+    fn readmit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool {
         Self::admit(queues, context, packet)
     }
 }

@@ -5,7 +5,7 @@
 use crate::arena::Arena;
 use crate::node::{Node, Packet, state};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{lock_bit, unlock_bit};
+use crate::sync::lock_bit;
 use crossbeam_utils::CachePadded;
 use tables::memory::{Memory, Pages, prefetch};
 
@@ -15,8 +15,8 @@ const LOOKS_MAX: usize = 1024;
 /// A ring of packets.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    /// The ring's number in the packets' state.
-    queue: u64,
+    /// What stands in `next` of the ring's packets: no packet's number, as it is odd.
+    mark: u32,
     slots: Memory<AtomicU32>,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
@@ -30,9 +30,9 @@ pub(crate) struct Run {
 }
 
 impl Ring {
-    pub(crate) fn new(queue: u64, slots: usize, pages: Pages) -> Self {
+    pub(crate) fn new(mark: u32, slots: usize, pages: Pages) -> Self {
         Self {
-            queue,
+            mark,
             slots: Memory::zeroed(slots.max(1), pages),
             head: CachePadded::new(AtomicU64::new(0)),
             tail: CachePadded::new(AtomicU64::new(0)),
@@ -73,7 +73,7 @@ impl Ring {
                 slot.compare_exchange(0, packet.node.0, Ordering::Release, Ordering::Relaxed);
             if free.is_ok() {
                 packet.set_position((ticket % self.slots.len() as u64) as u32);
-                packet.set_state(state::QUEUE, self.queue << state::QUEUE_SHIFT);
+                packet.set_next(self.mark);
                 return true;
             }
         }
@@ -97,10 +97,10 @@ impl Ring {
             lock_bit(packet.state(), state::LOCK);
             if slot.load(Ordering::Relaxed) == word {
                 slot.store(0, Ordering::Relaxed);
-                packet.set_state(state::QUEUE, 0);
+                packet.set_next(0);
                 return Some(packet);
             }
-            unlock_bit(packet.state(), state::LOCK);
+            packet.unlock(0, 0);
         }
         None
     }
@@ -109,7 +109,7 @@ impl Ring {
     pub(crate) fn forget(&self, packet: Packet<'_>) {
         let slot = self.slot(u64::from(packet.position()));
         let _ = slot.compare_exchange(packet.node.0, 0, Ordering::Relaxed, Ordering::Relaxed);
-        packet.set_state(state::QUEUE, 0);
+        packet.set_next(0);
     }
 
     /// Asks for the headers of the packets that will be taken out next.

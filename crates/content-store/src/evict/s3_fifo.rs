@@ -6,7 +6,6 @@ use super::{Context, Queues, ROUNDS_MAX, Replacement};
 use crate::arena::Arena;
 use crate::node::{Packet, state};
 use crate::sync::atomic::Ordering;
-use crate::sync::unlock_bit;
 
 /// Hits that count.
 const HITS_MAX: u64 = 3;
@@ -14,7 +13,7 @@ const HITS_MAX: u64 = 3;
 pub(super) struct S3Fifo;
 
 impl Replacement for S3Fifo {
-    fn admit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+    fn admit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool {
         if queues.ghost.take(packet.bucket_part()) {
             queues.main.push(packet, &mut context.runs.main, queues.run)
         } else {
@@ -28,7 +27,7 @@ impl Replacement for S3Fifo {
         packet.count_hit(HITS_MAX);
     }
 
-    fn victim<'a>(queues: &Queues, context: &mut Context<'a>) -> Option<Packet<'a>> {
+    fn victim<'a>(queues: &Queues, context: &mut Context<'a, '_>) -> Option<Packet<'a>> {
         for _ in 0..ROUNDS_MAX {
             let limit = queues.small_limit.load(Ordering::Relaxed);
             if queues.small.len() as u64 >= limit
@@ -40,7 +39,7 @@ impl Replacement for S3Fifo {
                     queues.ghost.insert(packet.bucket_part());
                     return Some(packet);
                 }
-                unlock_bit(packet.state(), state::LOCK);
+                packet.unlock(0, 0);
                 continue;
             }
             let Some(packet) = queues.main.pop(context.arena) else {
@@ -49,12 +48,12 @@ impl Replacement for S3Fifo {
             if !take_hit(packet) || !queues.main.push(packet, &mut context.runs.main, queues.run) {
                 return Some(packet);
             }
-            unlock_bit(packet.state(), state::LOCK);
+            packet.unlock(0, 0);
         }
         queues.main.pop(context.arena)
     }
 
-    fn readmit(queues: &Queues, context: &mut Context<'_>, packet: Packet<'_>) -> bool {
+    fn readmit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool {
         queues.main.push(packet, &mut context.runs.main, queues.run)
     }
 }
