@@ -20,6 +20,7 @@
 #[expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait")]
 pub mod allocations;
 pub mod chained;
+pub mod cs;
 pub mod load;
 pub mod memory;
 pub mod node;

@@ -25,6 +25,7 @@ macro_rules! programs {
 
 programs! {
     bad_input,
+    cs_latency,
     dpdk_null,
     exhaustion,
     graph_forward,

@@ -26,8 +26,10 @@ const GRACE_BATCH: usize = 16;
 const GRACE_BATCH: usize = 1;
 /// Places that may wait before the worker stops evicting to free memory: others have not reported.
 const LIMBO_MAX: usize = 4096;
-/// Evictions that one allocation may cause.
-const EVICTIONS_MAX: usize = 64;
+/// Evictions that one allocation may cause: when sizes change, a page of another class must become empty.
+const EVICTIONS_MAX: usize = 512;
+/// Evictions after which the free places of other classes are given back, so that their pages can be empty.
+const EVICTIONS_BEFORE_EMPTYING: usize = 8;
 /// Components of a name at most.
 pub(crate) const COMPONENTS_MAX: usize = 256;
 
@@ -96,7 +98,7 @@ impl Local {
                 len: 0,
             }),
             unlinked: Vec::with_capacity(2 * GRACE_BATCH),
-            limbo: VecDeque::with_capacity(LIMBO_MAX + EVICTIONS_MAX * 4),
+            limbo: VecDeque::with_capacity(2 * LIMBO_MAX),
             passed: None,
             packets: 0,
             bytes: 0,
@@ -299,11 +301,15 @@ impl Writer<'_> {
 
     /// Takes a place of a class, evicting packets until there is one.
     pub(crate) fn allocate(&mut self, class: usize, now_ns: u64) -> Result<Place, Refusal> {
-        for _ in 0..EVICTIONS_MAX {
+        for evictions in 0..EVICTIONS_MAX {
             if let Some(place) = self.local.take(self.reader.shared, class) {
                 return Ok(place);
             }
             self.settle_all();
+            if evictions > EVICTIONS_BEFORE_EMPTYING {
+                let shared = self.reader.shared;
+                self.local.magazines.empty(&shared.slab, &shared.arena);
+            }
             if let Some(place) = self.local.take(self.reader.shared, class) {
                 return Ok(place);
             }

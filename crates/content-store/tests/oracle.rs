@@ -116,13 +116,13 @@ fn many_operations() {
     let operations = operations
         .ok()
         .and_then(|n| n.parse().ok())
-        .unwrap_or(40_000);
+        .unwrap_or(15_000);
     run(1, operations, 5, Policy::S3Fifo);
     run(2, operations, 2000, Policy::Lru);
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
     fn any_seed(seed: u64, wide in 1_usize..300, policy in 0_usize..5) {
         run(seed, 400, wide, Policy::ALL[policy]);

@@ -9,7 +9,7 @@ use crate::sync::lock_bit;
 use crossbeam_utils::CachePadded;
 use tables::memory::{Memory, Pages, prefetch};
 
-/// Slots that one call looks at before it gives up.
+/// Slots that an insertion tries.
 const LOOKS_MAX: usize = 1024;
 
 /// A ring of packets.
@@ -60,36 +60,44 @@ impl Ring {
     /// Puts a packet at the tail; the caller holds the lock of the packet's state. False if no slot is free.
     pub(crate) fn push(&self, packet: Packet<'_>, run: &mut Run, run_len: u64) -> bool {
         for _ in 0..LOOKS_MAX {
-            if run.next == run.end {
+            if run.next >= run.end || self.head.load(Ordering::Relaxed) > run.next {
                 run.next = self.tail.fetch_add(run_len, Ordering::Relaxed);
                 run.end = run.next + run_len;
             }
             let ticket = run.next;
             run.next += 1;
             let slot = self.slot(ticket);
-            // Release: pairs with the acquire in `pop`. A slot is taken when the tail came round to a packet
-            // that was put in after the head had passed: it stays for another lap.
-            let free =
-                slot.compare_exchange(0, packet.node.0, Ordering::Release, Ordering::Relaxed);
-            if free.is_ok() {
-                packet.set_position((ticket % self.slots.len() as u64) as u32);
-                packet.set_next(self.mark);
+            // Release: pairs with the acquire in `pop`. A slot is taken where the tail came round. SeqCst: with
+            // the load below it pairs with the add and the load in `pop`: either the head's next visitor sees
+            // the packet, or we see that the head has passed.
+            let free = slot.compare_exchange(0, packet.node.0, Ordering::SeqCst, Ordering::Relaxed);
+            if free.is_err() {
+                continue;
+            }
+            packet.set_position((ticket % self.slots.len() as u64) as u32);
+            packet.set_next(self.mark);
+            if self.head.load(Ordering::SeqCst) <= ticket {
                 return true;
             }
+            // Passed: nobody would come by for another lap. Who saw it waits for the packet's lock, then sees
+            // that it is gone.
+            self.forget(packet);
         }
         false
     }
 
-    /// Takes the packet at the head out, and returns it with the lock of its state held.
+    /// Takes the packet at the head out, and returns it with the lock of its state held. Passes over holes; each
+    /// was made by one insertion.
     pub(crate) fn pop<'a>(&self, arena: &'a Arena) -> Option<Packet<'a>> {
-        for _ in 0..LOOKS_MAX {
+        loop {
             let head = self.head.load(Ordering::Relaxed);
             if head >= self.tail.load(Ordering::Relaxed) {
                 return None;
             }
-            let slot = self.slot(self.head.fetch_add(1, Ordering::Relaxed));
-            // Acquire: pairs with the release in `push`.
-            let word = slot.load(Ordering::Acquire);
+            // SeqCst: see `push`.
+            let slot = self.slot(self.head.fetch_add(1, Ordering::SeqCst));
+            // Acquire (and SeqCst): pairs with the release in `push`.
+            let word = slot.load(Ordering::SeqCst);
             if word == 0 {
                 continue;
             }
@@ -102,7 +110,6 @@ impl Ring {
             }
             packet.unlock(0, 0);
         }
-        None
     }
 
     /// Clears the slot of a packet that is in this ring; the caller holds the lock of the packet's state.

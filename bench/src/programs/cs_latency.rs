@@ -1,0 +1,106 @@
+//! Times of the content store and of its opponents on the CS-8 names, measured in turns: exact, prefix, miss,
+//! and a Data packet's eviction, copy and insertion; alone and in batches.
+
+use std::path::PathBuf;
+
+use bench::cs::latency::{Kind, Scene, Subject, fill, measure};
+use bench::cs::names::Sites;
+use bench::cs::workload::{Catalogue, MIXED};
+use bench::cs::{
+    Cache, DashMapCache, MokaCache, OrderedSet, Ours, PaperDesign, PapayaCache, PlainTrie,
+    QuickCache, store_config,
+};
+use bench::{Options, Report, Table};
+use clap::Parser;
+use serde_json::json;
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    /// Blocks of 1 KB that the caches hold.
+    #[arg(long, default_value_t = 250_000)]
+    blocks: u64,
+    /// Opponents, with commas: paper, set, trie, quick, moka, dashmap, papaya.
+    #[arg(long, value_delimiter = ',', default_value = "paper")]
+    against: Vec<String>,
+    /// A list of site names, one a line (plain or gzip).
+    #[arg(long, value_name = "FILE")]
+    names: Option<PathBuf>,
+    /// Hash names by the fast function, not the keyed one.
+    #[arg(long)]
+    fast_hash: bool,
+    /// Ask for normal pages.
+    #[arg(long)]
+    normal_pages: bool,
+}
+
+pub(crate) fn opponent(name: &str, capacity: usize) -> anyhow::Result<Box<dyn Cache>> {
+    Ok(match name {
+        "paper" => Box::new(PaperDesign::new(capacity)),
+        "set" => Box::new(OrderedSet::new(capacity)),
+        "trie" => Box::new(PlainTrie::new(capacity)),
+        "quick" => Box::new(QuickCache::new(capacity)),
+        "moka" => Box::new(MokaCache::new(capacity)),
+        "dashmap" => Box::new(DashMapCache::new(capacity)),
+        "papaya" => Box::new(PapayaCache::new(capacity)),
+        other => anyhow::bail!(
+            "no opponent `{other}`; there are paper, set, trie, quick, moka, dashmap and papaya"
+        ),
+    })
+}
+
+pub(crate) fn main() -> anyhow::Result<()> {
+    let arguments: Arguments = bench::parse();
+    let mut report = Report::new("cs_latency");
+    let sites = Sites::read(arguments.names.as_deref())?;
+    let scene = Scene::new(&sites, &MIXED, arguments.blocks);
+    // Each round of each opponent's measurement takes 2 x 16 windows of 256 blocks.
+    let rounds = arguments.options.rounds;
+    let needed = (rounds * 2 * 16 * 256) as u64;
+    let mut config = store_config(arguments.blocks as usize, 2);
+    if arguments.fast_hash {
+        config.hash = content_store::NameHash::Fast([1, 2]);
+    }
+    if arguments.normal_pages {
+        config.pages = content_store::Pages::Normal;
+    }
+    let mut table = Table::new(
+        &format!("ns an operation, {} blocks of 1 KB", arguments.blocks),
+        &["cache", "exact", "batch of 32", "miss", "prefix", "mix", "Data", "Data, batch", "lost"],
+    );
+    for (number, name) in arguments.against.iter().enumerate() {
+        // A fresh store for every opponent, as the insertions change what is stored.
+        let ours = Ours::new("ours", &config);
+        let theirs = opponent(name, arguments.blocks as usize)?;
+        for cache in [&ours as &dyn Cache, &*theirs] {
+            fill(&mut *cache.access(), &scene.stored, |_| {});
+        }
+        let arriving = Catalogue::new(&sites, &MIXED, needed, 1000);
+        let mut subjects = [Subject::new(&ours), Subject::new(&*theirs)];
+        measure(&mut subjects, &scene, &arriving, rounds);
+        let [ours_measured, theirs_measured] = &subjects;
+        for subject in subjects.iter().skip(usize::from(number > 0)) {
+            let mut row = vec![json!(subject.cache.name())];
+            row.extend(Kind::ALL.iter().map(|kind| json!(subject.median(*kind))));
+            row.push(json!(subject.lost));
+            table.rows.push(row);
+        }
+        for kind in Kind::ALL {
+            let (our_ns, their_ns) = (ours_measured.median(kind), theirs_measured.median(kind));
+            if number == 0 {
+                report.figure(&format!("{}_ns", kind.name()), our_ns);
+            }
+            report.figure(&format!("{name}_{}_ns", kind.name()), their_ns);
+            report.figure(&format!("{name}_{}_ratio", kind.name()), their_ns / our_ns);
+        }
+        if number == 0 {
+            report.note(format!("huge pages: {}", ours.store.has_huge_pages()));
+            let stats = ours.store.stats();
+            report.figure("prefixes", stats.prefixes as f64);
+        }
+    }
+    report.table(table);
+    report.print(&arguments.options);
+    Ok(())
+}
