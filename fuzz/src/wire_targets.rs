@@ -194,7 +194,10 @@ fn views(bytes: &[u8]) {
     }
     if let Ok(view) = icmpv6::View::new(bytes) {
         let any = core::net::Ipv6Addr::LOCALHOST;
-        let _ = (icmpv6::Repr::parse(&view), view.checksum_is_valid(any, any));
+        let _ = (
+            icmpv6::Repr::parse(&view),
+            view.checksum_is_valid_between(any, any),
+        );
     }
 }
 

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use io::PortId;
-use wire::MacAddr;
+use wire::{FlowSecret, MacAddr};
 
 use crate::fib::{self, Fib4, Fib6};
 use crate::plan::{BridgeId, InterfaceId, Link, LinkPlan, Plan, PortRole, RouteTarget};
@@ -142,7 +142,12 @@ pub struct Forwarding {
     actions: Vec<Route>,
     routes: Vec<RouteEntry>,
     next_hops: Vec<NextHop>,
+    flow_secret: FlowSecret,
 }
+
+/// Key of the hash that chooses among several next hops: the same in every node and after every restart, so
+/// that flows keep their paths. Nothing but the choice of a path hangs on it.
+const PATH_KEY: [u8; 64] = *b"Which of several paths a flow takes, today and after a restart.\n";
 
 impl Forwarding {
     /// Builds the snapshot; `facts` has one entry a port of the plan, in order.
@@ -177,6 +182,7 @@ impl Forwarding {
             actions: routes.iter().map(|entry| entry.route).collect(),
             routes,
             next_hops,
+            flow_secret: FlowSecret::new(PATH_KEY),
         }
     }
 
@@ -203,6 +209,12 @@ impl Forwarding {
     /// Returns the next hops that routes refer to.
     pub fn next_hops(&self) -> &[NextHop] {
         &self.next_hops
+    }
+
+    /// Returns the key of the hash that chooses among several next hops.
+    #[inline]
+    pub fn flow_secret(&self) -> &FlowSecret {
+        &self.flow_secret
     }
 
     /// Returns an interface, if there is one of that id.

@@ -1,7 +1,7 @@
 //! Small edits of packets in place: headers, MAC addresses.
 
 use io::Frame;
-use wire::{LayoutFlags, MacAddr};
+use wire::{FlowKey, FlowSecret, MacAddr};
 
 /// Bytes of an Ethernet header without tags.
 pub(crate) const ETHERNET_BYTES: usize = 14;
@@ -114,30 +114,11 @@ pub(crate) fn set_ipv4_checksum(header: &mut [u8]) {
 /// Hashes the flow of a packet that has more than one way to go; fragments by address only, so that all
 /// of a datagram go one way.
 #[cold]
-pub(crate) fn flow_hash(frame: &Frame) -> u32 {
+pub(crate) fn flow_hash(frame: &Frame, secret: &FlowSecret) -> u32 {
     if frame.flags.contains(io::FrameFlags::FLOW_HASH) {
         return frame.flow_hash;
     }
-    let layout = &frame.layout;
-    let data = frame.data();
-    let network = usize::from(layout.network);
-    let addresses = if layout.flags.contains(LayoutFlags::IPV4) {
-        data.get(network + 12..network + 20)
-    } else {
-        data.get(network + 8..network + 40)
-    };
-    let mut hash = u64::from(layout.protocol) | 0x9e37_79b9_7f4a_7c00;
-    let mut mix = |chunk: &[u8]| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        let product = u128::from(hash ^ u64::from_be_bytes(word)) * 0x9e37_79b9_7f4a_7c15;
-        hash = (product >> 64) as u64 ^ product as u64;
-    };
-    addresses.unwrap_or_default().chunks(8).for_each(&mut mix);
-    let whole = layout.flags.contains(LayoutFlags::TRANSPORT)
-        && !layout.flags.contains(LayoutFlags::FRAGMENT);
-    if whole && matches!(layout.protocol, 6 | 17) {
-        mix(bytes::<4>(data, layout.transport.into()).map_or(&[], |b| b));
-    }
-    hash as u32
+    // What has no key has one way: the first.
+    FlowKey::from_layout(&frame.layout, frame.data())
+        .map_or(0, |key| wire::flow_hash(&key, secret) as u32)
 }

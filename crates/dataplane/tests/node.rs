@@ -50,6 +50,13 @@ impl Station {
 
     /// Waits for an ARP reply from `address`; tells whether it came in time.
     fn is_answered_by(&mut self, address: [u8; 4], patience: Duration) -> bool {
+        self.wait_for(patience, |data| {
+            data[12..14] == [8, 6] && data[21] == 2 && data[28..32] == address
+        })
+    }
+
+    /// Waits for a frame; tells whether it came in time.
+    fn wait_for(&mut self, patience: Duration, wanted: impl Fn(&[u8]) -> bool) -> bool {
         let end = Instant::now() + patience;
         let mut found = false;
         let mut batch = Batch::new();
@@ -58,8 +65,7 @@ impl Station {
                 std::thread::sleep(Duration::from_millis(1));
             }
             for frame in batch.drain() {
-                let data = frame.data();
-                found |= data[12..14] == [8, 6] && data[21] == 2 && data[28..32] == address;
+                found |= wanted(frame.data());
                 self.pool.free(frame);
             }
         }
@@ -124,6 +130,44 @@ fn a_reload_changes_addresses_and_routes_under_way() {
     assert_eq!(node.neighbours().len(), 1);
     station.stop(&node);
     assert!(matches!(node.reload(&changed), Err(ReloadError::Stopped)));
+}
+
+#[test]
+fn a_reload_changes_mac_mtu_and_how_workers_wait() {
+    let (node, mut station) = Station::beside(CONFIG);
+    assert!(station.ask([192, 0, 2, 1]));
+    let flips = node.stats().workers[0].flips;
+    let changed = CONFIG
+        .replace("interrupt", "poll")
+        .replace("00:01", "00:77")
+        + "mtu = 1300\n";
+    let changed: Config = toml::from_str(&changed).expect("TOML");
+    assert_eq!(node.reload(&changed).expect("it is put in force"), [""; 0]);
+    // It announces its new address, and answers from it.
+    let told = station.wait_for(Duration::from_secs(5), |data| {
+        data[12..14] == [8, 6] && data[6..12] == [2, 0, 0, 0, 0, 0x77]
+    });
+    assert!(told);
+    assert!(station.ask([192, 0, 2, 1]));
+    let stats = node.stats();
+    let port = &stats.ports[0];
+    assert_eq!(
+        (&*port.mac, port.mtu, &*port.idle_mode),
+        ("02:00:00:00:00:77", 1300, "poll")
+    );
+    let polls = |node: &Dataplane| node.stats().workers[0].polls;
+    let before = polls(&node);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(polls(&node) > before + 1000, "it polls now");
+    let config: Config = toml::from_str(CONFIG).expect("TOML");
+    assert_eq!(node.reload(&config).expect("and back"), [""; 0]);
+    assert!(station.ask([192, 0, 2, 1]));
+    std::thread::sleep(Duration::from_millis(50));
+    let before = polls(&node);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(polls(&node) < before + 100, "it sleeps again");
+    assert!(node.stats().workers[0].flips >= flips);
+    station.stop(&node);
 }
 
 #[test]

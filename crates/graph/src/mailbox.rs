@@ -8,6 +8,7 @@ use tables::ring::{Producer, spsc};
 use crate::capture::{Filter, Tap, Tapped, tap};
 use crate::counters::WorkerCounters;
 use crate::handoff::Mesh;
+use crate::idle::{IdleConfig, Mode};
 use crate::node::Snapshot;
 
 /// What the control side tells a worker.
@@ -15,6 +16,8 @@ use crate::node::Snapshot;
 pub(crate) enum Command {
     /// Give every node a new published configuration.
     Reload(Snapshot),
+    /// Wait for packets by other rules: a mode a port, and the configuration of the machines.
+    Idle(Box<(Vec<Mode>, IdleConfig)>),
     /// Turn the capture on, or off.
     Capture(Option<Filter>),
     /// Stop receiving, send what is inside, give all frames back, and end.
@@ -111,6 +114,15 @@ impl WorkerHandle {
         }
         self.published.push((number, kept));
         Ok(number)
+    }
+
+    /// Lets the worker wait for packets by other rules, from its next pass on: a mode for each port, and
+    /// the configuration of the idle machines, which start anew.
+    ///
+    /// # Errors
+    /// The worker does not read its messages.
+    pub fn set_idle(&mut self, modes: Vec<Mode>, config: IdleConfig) -> Result<u64, MailboxFull> {
+        self.send(Command::Idle(Box::new((modes, config))))
     }
 
     /// Turns the capture on with a filter, or off.

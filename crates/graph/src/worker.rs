@@ -148,6 +148,8 @@ pub struct Worker {
     mesh: Mesh,
     spread: Option<Spread>,
     engine: Engine,
+    /// Flips of idle machines that were replaced.
+    earlier_flips: u64,
     messages: tables::ring::Consumer<Message>,
     tap: Tap,
     counters: Arc<WorkerCounters>,
@@ -177,6 +179,7 @@ impl Worker {
         let (handle, side) = connect(&setup.mesh, &counters);
         let worker = Self {
             engine: Engine::new(&modes, &setup.idle, now),
+            earlier_flips: 0,
             pool: setup.pool,
             port_pkts: vec![0; setup.ports.len()],
             ports: setup.ports,
@@ -619,7 +622,7 @@ impl Worker {
         self.published = now;
         let counters = &self.counters;
         counters.state.set(self.engine.state() as u64);
-        counters.flips.set(self.engine.flips());
+        counters.flips.set(self.earlier_flips + self.engine.flips());
         counters.frames_free.set(self.pool.available() as u64);
         counters.exhausted.set(self.pool.exhausted());
         for (index, port) in self.ports.iter().enumerate() {
@@ -638,11 +641,23 @@ impl Worker {
                 Command::Reload(snapshot) => {
                     self.with_graph(now, |graph, cx, tap| graph.reload(cx, &snapshot, tap));
                 }
+                Command::Idle(idle) => self.set_idle(&idle.0, &idle.1, now),
                 Command::Capture(filter) => self.tap.set(filter),
                 Command::Drain => self.life = Life::Draining(0),
             }
             self.counters.acknowledged.set(number);
         }
+    }
+
+    /// Starts new idle machines in place of the old ones; ports beyond `modes` keep theirs.
+    fn set_idle(&mut self, modes: &[Mode], config: &IdleConfig, now: Instant) {
+        self.account(now);
+        for (port, mode) in self.ports.iter_mut().zip(modes) {
+            port.mode = *mode;
+        }
+        let modes: Vec<Mode> = self.ports.iter().map(|port| port.mode).collect();
+        self.earlier_flips += self.engine.flips();
+        self.engine = Engine::new(&modes, config, now);
     }
 
     /// Sends what is inside; then closes the queues.

@@ -1,10 +1,10 @@
 //! ICMP for IPv4 (RFC 792), and which packets an ICMP error may answer (RFC 1122 3.2.2, RFC 1812 4.3.2.7).
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::bytes::{be16, be32, chunk};
 use crate::checksum::Sum;
-use crate::emit::BufferTooShort;
+use crate::emit::{Addresses, BufferTooShort, length_u16};
 use crate::{DropReason, Layout, LayoutFlags, address, checksum, ip_protocol, ipv4};
 
 /// Offset of the type.
@@ -45,7 +45,7 @@ pub fn may_answer(layout: &Layout, frame: &[u8]) -> bool {
     }
 }
 
-/// A message whose header is whole; the checksum is not checked.
+/// A message of ICMP or of ICMPv6 whose header is whole; the checksum is not checked.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     header: &'a [u8; HEADER_BYTES],
@@ -80,13 +80,29 @@ impl<'a> View<'a> {
     pub const fn rest(&self) -> u32 {
         be32!(self.header, REST)
     }
-    /// Returns the data: of an echo what is to be returned, of an error the quoted packet.
+    /// Returns what follows the first eight bytes: of an echo what is to be returned, of an error the quoted
+    /// packet.
     pub const fn payload(&self) -> &'a [u8] {
         self.payload
     }
-    /// Says whether the checksum is right.
+    /// Says whether the checksum of an ICMP message is right.
     pub fn checksum_is_valid(&self) -> bool {
         Sum::of(self.message).is_valid()
+    }
+    /// Says whether the checksum of an ICMPv6 message between these addresses is right: it covers them, too
+    /// (RFC 4443 2.3).
+    pub fn checksum_is_valid_between(&self, source: Ipv6Addr, destination: Ipv6Addr) -> bool {
+        let Ok(length) = length_u16(self.message) else {
+            return false;
+        };
+        let addresses = Addresses::V6 {
+            source,
+            destination,
+        };
+        addresses
+            .pseudo_header(ip_protocol::ICMPV6, length)
+            .add_bytes(self.message)
+            .is_valid()
     }
 }
 

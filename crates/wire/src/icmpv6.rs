@@ -2,11 +2,10 @@
 
 use core::net::Ipv6Addr;
 
-use crate::bytes::be32;
 use crate::emit::{Addresses, BufferTooShort, length_u16};
-use crate::{DropReason, Layout, LayoutFlags, address, icmpv4, ip_protocol};
+use crate::{Layout, LayoutFlags, address, icmpv4, ip_protocol};
 
-pub use crate::icmpv4::{CHECKSUM, CODE, HEADER_BYTES, REST, TYPE};
+pub use crate::icmpv4::{CHECKSUM, CODE, HEADER_BYTES, REST, TYPE, View};
 
 /// The longest error message, IPv6 header included: the least MTU of IPv6 (RFC 4443 2.4 c).
 pub const ERROR_BYTES_MAX: usize = 1280;
@@ -38,61 +37,6 @@ pub fn may_answer(layout: &Layout, frame: &[u8], to_group_too: bool) -> bool {
                 && !address::is_martian_source_ipv6(source)
         }
         None => false,
-    }
-}
-
-/// A message whose header is whole; the checksum is not checked.
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    header: &'a [u8; HEADER_BYTES],
-    message: &'a [u8],
-    payload: &'a [u8],
-}
-
-impl<'a> View<'a> {
-    /// Checks that the header is whole; `message` ends with the packet.
-    ///
-    /// # Errors
-    /// [`DropReason::TransportTruncated`].
-    pub const fn new(message: &'a [u8]) -> Result<Self, DropReason> {
-        match message.split_first_chunk() {
-            Some((header, payload)) => Ok(Self {
-                header,
-                message,
-                payload,
-            }),
-            None => Err(DropReason::TransportTruncated),
-        }
-    }
-    /// Returns the type.
-    pub const fn kind(&self) -> u8 {
-        self.header[TYPE]
-    }
-    /// Returns the code.
-    pub const fn code(&self) -> u8 {
-        self.header[CODE]
-    }
-    /// Returns the four bytes whose meaning depends on the type, as one number.
-    pub const fn rest(&self) -> u32 {
-        be32!(self.header, REST)
-    }
-    /// Returns what follows the first eight bytes.
-    pub const fn payload(&self) -> &'a [u8] {
-        self.payload
-    }
-    /// Says whether the checksum is right for a packet between these addresses.
-    pub fn checksum_is_valid(&self, source: Ipv6Addr, destination: Ipv6Addr) -> bool {
-        let Ok(length) = length_u16(self.message) else {
-            return false;
-        };
-        let addresses = Addresses::V6 {
-            source,
-            destination,
-        };
-        addresses
-            .pseudo_header(ip_protocol::ICMPV6, length)
-            .add_bytes(self.message)
-            .is_valid()
     }
 }
 

@@ -65,7 +65,8 @@ impl Router {
         destination: u32,
         now: Instant,
     ) -> Option<&Adjacency> {
-        let index = Route::choose(first, count, || packet::flow_hash(frame));
+        let secret = self.forwarding.flow_secret();
+        let index = Route::choose(first, count, || packet::flow_hash(frame, secret));
         self.adjacencies
             .get4(&self.forwarding, &self.neighbours, index, destination, now)
     }
@@ -272,7 +273,8 @@ pub(crate) fn next_hop_key(
     let Some(Route::Forward { first, count }) = forwarding.route4(destination) else {
         return None;
     };
-    let index = Route::choose(first, count, || packet::flow_hash(frame));
+    let secret = forwarding.flow_secret();
+    let index = Route::choose(first, count, || packet::flow_hash(frame, secret));
     let hop = forwarding
         .next_hop(index)
         .filter(|hop| hop.interface == interface)?;

@@ -110,7 +110,8 @@ impl Ip6Forward {
             frame.mark = Cause::TtlExceeded.mark(0);
             return Verdict::edge(ERROR);
         }
-        let index = Route::choose(first, count, || packet::flow_hash(frame));
+        let secret = self.0.forwarding.flow_secret();
+        let index = Route::choose(first, count, || packet::flow_hash(frame, secret));
         let Some(hop) = self.0.forwarding.next_hop(index) else {
             return Verdict::drop(DropReason::NoRoute);
         };
@@ -190,7 +191,8 @@ impl Ip6Output {
         }
         match self.0.forwarding.route6(&destination) {
             Some(Route::Forward { first, count }) => {
-                let index = Route::choose(first, count, || packet::flow_hash(frame));
+                let secret = self.0.forwarding.flow_secret();
+                let index = Route::choose(first, count, || packet::flow_hash(frame, secret));
                 match self.0.forwarding.next_hop(index) {
                     Some(hop) => self.0.send(frame, hop, destination, false, now),
                     None => Verdict::drop(DropReason::NoRoute),
@@ -247,7 +249,8 @@ pub(crate) fn next_hop_key(
     let Some(Route::Forward { first, count }) = forwarding.route6(destination) else {
         return None;
     };
-    let index = Route::choose(first, count, || packet::flow_hash(frame));
+    let secret = forwarding.flow_secret();
+    let index = Route::choose(first, count, || packet::flow_hash(frame, secret));
     let hop = forwarding
         .next_hop(index)
         .filter(|hop| hop.interface == interface)?;

@@ -125,8 +125,8 @@ impl Dataplane {
         Arc::clone(&self.state().config)
     }
 
-    /// Puts a configuration in force without losing a packet: addresses, routes, neighbours and ageing
-    /// times. Returns what of it needs a restart and stays as it was, as paths of the configuration.
+    /// Puts a configuration in force without losing a packet: addresses, routes, neighbours, ageing
+    /// times, MAC addresses, MTUs, what links do to packets, and how workers wait. Returns what of it needs a restart and stays as it was, as paths of the configuration.
     ///
     /// # Errors
     /// The configuration makes no sense, has other ports or bridges, or the node has stopped; nothing

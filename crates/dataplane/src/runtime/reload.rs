@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use control::Config;
+use control::config::{DriverConfig, IdleConfig, IdleMode, PortConfig};
 use graph::Snapshot;
 
 use super::{Dataplane, ReloadError, lock};
@@ -22,15 +23,19 @@ pub(super) fn reload(node: &Dataplane, config: &Config) -> Result<Vec<String>, R
     if !other.is_empty() {
         return Err(ReloadError::Structure { paths: other });
     }
-    let (effective, needs_restart) = what_can_be(old, config);
-    let plan = Plan::new(&effective)?;
     let facts: Vec<_> = node.ports.iter().map(super::OpenedPort::facts).collect();
+    let mtus: Vec<_> = facts.iter().map(|facts| facts.mtu).collect();
+    let (effective, needs_restart) = what_can_be(old, config, &mtus);
+    let plan = Plan::new(&effective)?;
+    let waits_otherwise = waits(old) != waits(&effective);
     let generation = state.forwarding.generation + 1;
     let forwarding = Arc::new(Forwarding::new(&plan, &facts, generation));
     let snapshot: Snapshot = Arc::clone(&forwarding) as Snapshot;
-    if !lock(&node.workers).reload(&snapshot) {
+    let mut workers = lock(&node.workers);
+    if !workers.reload(&snapshot) || (waits_otherwise && !workers.set_idle(&effective)) {
         return Err(ReloadError::Busy);
     }
+    drop(workers);
     neighbours(node, &state.plan, &plan);
     state.config = Arc::new(effective);
     state.plan = plan;
@@ -82,17 +87,20 @@ fn other_structure(old: &Config, new: &Config) -> Vec<String> {
     paths
 }
 
-/// Returns the new configuration with what needs a restart as it was, and the paths of that.
-fn what_can_be(old: &Config, new: &Config) -> (Config, Vec<String>) {
+/// Returns how workers wait for packets.
+fn waits(config: &Config) -> (&IdleConfig, Vec<Option<IdleMode>>) {
+    let modes = config.port.iter().map(|port| port.idle);
+    (&config.idle, modes.collect())
+}
+
+/// Returns the new configuration with what needs a restart as it was, and the paths of that. `mtus` is what
+/// the ports were opened with.
+fn what_can_be(old: &Config, new: &Config, mtus: &[u16]) -> (Config, Vec<String>) {
     let mut effective = new.clone();
     let mut paths = Vec::new();
     if old.node != new.node {
         effective.node = old.node.clone();
         paths.push("node".to_owned());
-    }
-    if old.idle != new.idle {
-        effective.idle = old.idle.clone();
-        paths.push("idle".to_owned());
     }
     for (i, (was, port)) in old.port.iter().zip(&mut effective.port).enumerate() {
         let mut kept = |same: bool, key: &str| {
@@ -102,13 +110,24 @@ fn what_can_be(old: &Config, new: &Config) -> (Config, Vec<String>) {
         };
         kept(was.driver == port.driver, "driver");
         kept(was.interface == port.interface, "interface");
-        kept(was.mac == port.mac, "mac");
-        kept(was.mtu == port.mtu, "mtu");
-        kept(was.idle == port.idle, "idle");
         kept(was.file == port.file, "file");
-        let addresses = core::mem::take(&mut port.addresses);
-        *port = was.clone();
-        port.addresses = addresses;
+        // A TAP interface was made for packets of so many bytes; others are as long as they are.
+        let is_tap = was.driver == DriverConfig::Tap;
+        let too_long = port
+            .mtu
+            .is_some_and(|mtu| mtus.get(i).is_some_and(|&most| mtu > most));
+        kept(!(is_tap && too_long), "mtu");
+        *port = PortConfig {
+            addresses: core::mem::take(&mut port.addresses),
+            mac: port.mac.take(),
+            mtu: if is_tap && too_long {
+                was.mtu
+            } else {
+                port.mtu
+            },
+            idle: port.idle,
+            ..was.clone()
+        };
     }
     (effective, paths)
 }
@@ -134,15 +153,31 @@ mod tests {
             )
             .replace("02:00:00:00:00:01\"]", "02:00:00:00:00:01\"")
             + "[[route]]\nto = \"0.0.0.0/0\"\nvia = \"192.0.2.9\"\n[node]\ncpus = [1]\n[idle]\nmode = \"poll\"\n";
-        let (effective, paths) = what_can_be(&old, &config(&text));
-        assert_eq!(
-            paths,
-            ["node", "idle", "port[0].mac", "port[0].mtu", "port[0].idle"]
-        );
-        assert_eq!(effective.port[0].addresses, ["192.0.2.2/24"]);
-        assert_eq!((effective.port[0].mtu, effective.route.len()), (None, 1));
+        let (effective, paths) = what_can_be(&old, &config(&text), &[1500, 1500]);
+        assert_eq!(paths, ["node"]);
         assert_eq!(effective.node, old.node);
+        let mut wanted = config(&text);
+        wanted.node = old.node.clone();
+        assert_eq!(effective, wanted);
+        assert_ne!(waits(&old), waits(&effective));
         assert_eq!(other_structure(&old, &effective), [""; 0]);
+    }
+
+    #[test]
+    fn a_tap_takes_no_longer_packets_than_it_was_made_for() {
+        let tap = |mtu| {
+            config(&format!(
+                "[[port]]\nname = \"a\"\ndriver = \"tap\"\nmtu = {mtu}\n"
+            ))
+        };
+        let (old, longer, shorter) = (tap(1400), tap(1500), tap(1300));
+        let (effective, paths) = what_can_be(&old, &longer, &[1400]);
+        assert_eq!(
+            (effective, &paths[..]),
+            (old.clone(), &["port[0].mtu".to_owned()][..])
+        );
+        let (effective, paths) = what_can_be(&old, &shorter, &[1400]);
+        assert_eq!((effective, paths.len()), (shorter, 0));
     }
 
     #[test]

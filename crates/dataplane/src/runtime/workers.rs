@@ -108,6 +108,20 @@ impl Workers {
         all
     }
 
+    /// Lets all workers wait for packets as the configuration says; tells whether all will.
+    pub(super) fn set_idle(&mut self, config: &Config) -> bool {
+        let modes: Vec<Mode> = config
+            .port
+            .iter()
+            .map(|port| mode(port.idle.unwrap_or(config.idle.mode)))
+            .collect();
+        let mut all = true;
+        for handle in &mut self.handles {
+            all &= handle.set_idle(modes.clone(), idle(config)).is_ok();
+        }
+        all
+    }
+
     /// Tells all workers to send what is inside and to end; waits for them, but not for ever. Returns how
     /// each ended; `None` for one that panicked or did not end.
     pub(super) fn stop(&mut self) -> Vec<Option<DrainReport>> {
