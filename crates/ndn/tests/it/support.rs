@@ -8,7 +8,7 @@ use ndn::{
 };
 use wire::ndn::lp::{LpHeader, NackReason};
 use wire::ndn::name::Name;
-use wire::ndn::{Data, DataFields, DigestSigner, Interest, InterestFields};
+use wire::ndn::{DataFields, DigestSigner, Interest, InterestFields};
 use wire::{DropReason, Instant};
 
 /// What left.
