@@ -80,6 +80,7 @@ impl<C: ContentStore> Forwarder<C> {
         if arrival.hop_limit == Some(0) && !to.is_local() {
             return Err(DropReason::NdnHopLimit);
         }
+        let local_fields = to.config.local_fields;
         let nonce = if is_probe {
             self.rng.nonce()
         } else {
@@ -95,6 +96,9 @@ impl<C: ContentStore> Forwarder<C> {
             non_discovery,
             suppression: Duration::ZERO,
         };
+        if let Some(before) = self.pit.out_record(id, face) {
+            self.bury_replaced(arrival, before.nonce);
+        }
         self.pit
             .put_out(id, record)
             .map_err(|_| DropReason::NdnPitFull)?;
@@ -105,7 +109,7 @@ impl<C: ContentStore> Forwarder<C> {
             .map_err(|_| DropReason::NdnTooLong)?;
         let ingress = u64::from(arrival.ingress.0);
         let header = LpHeader {
-            incoming_face: to.config.local_fields.then_some(ingress),
+            incoming_face: local_fields.then_some(ingress),
             congestion_mark: arrival.header.congestion_mark,
             non_discovery,
             ..LpHeader::default()

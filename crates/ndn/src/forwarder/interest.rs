@@ -167,6 +167,9 @@ impl<C: ContentStore> Forwarder<C> {
             token: PitToken::new(arrival.header.pit_token),
             non_discovery: arrival.header.non_discovery,
         };
+        if let Some(before) = self.pit.in_record(id, arrival.ingress) {
+            self.bury_replaced(arrival, before.nonce);
+        }
         let latest = self.pit.in_records(id).map(|record| record.expiry).max();
         let ends = latest.map_or(expiry, |latest| latest.max(expiry));
         if self.pit.put_in(id, record).is_err() || !self.set_timer(id, ends) {
@@ -179,6 +182,16 @@ impl<C: ContentStore> Forwarder<C> {
             entry.is_satisfied = false;
         }
         Ok(())
+    }
+
+    /// Remembers a nonce that another takes the place of in a record, so that its Interest is still known when
+    /// it comes back. (NFD forgets it: there an Interest can circle while others for its name are pending.)
+    pub(super) fn bury_replaced(&mut self, arrival: &Arrival<'_>, nonce: [u8; 4]) {
+        if nonce != arrival.nonce {
+            let hasher = self.partition.hasher();
+            let hash = hasher.with_nonce(arrival.interest.name, nonce);
+            self.dead.add(hash, arrival.now);
+        }
     }
 
     /// Lets the strategy of the name decide, and does what it says.

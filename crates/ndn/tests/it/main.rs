@@ -1,9 +1,11 @@
 //! Integration tests of the forwarder, in one program.
 
+mod conformance;
 mod forwarding;
 mod link;
 mod management;
 mod scopes;
+mod simulation;
 mod strategies;
 mod support;
 mod workers;
