@@ -17,6 +17,7 @@ pub mod partition;
 pub mod pit;
 pub mod rib;
 mod rng;
+pub mod shared_store;
 pub mod store;
 pub mod strategy;
 

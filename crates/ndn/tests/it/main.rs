@@ -5,6 +5,7 @@ mod forwarding;
 mod link;
 mod management;
 mod scopes;
+mod shared_store;
 mod simulation;
 mod strategies;
 mod support;
