@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 pub mod bridge;
 pub mod fib;
+pub mod firewall;
 pub mod forwarding;
 pub mod neighbour;
 pub mod nodes;

@@ -10,6 +10,7 @@ use io::{PortId, WorkerId};
 use wire::Instant;
 
 use crate::bridge::{Bridge, BridgeOutput, StationTable};
+use crate::firewall::{Firewall, FirewallNode};
 use crate::forwarding::{Forwarding, PortFacts};
 use crate::neighbour::{Key, Resolve, Table, machine};
 use crate::nodes::eth_input::EthInput;
@@ -39,6 +40,8 @@ pub struct Shared {
     pub stations: Vec<Arc<StationTable>>,
     /// What each impaired link does to what goes to each of its ends, by id.
     pub links: Vec<Arc<[FaultCounters; 2]>>,
+    /// The firewall, if there is one.
+    pub firewall: Option<Arc<Firewall>>,
     /// The bridges' names, by id.
     bridges: Vec<String>,
 }
@@ -56,6 +59,7 @@ impl Shared {
                 .map(|bridge| Arc::new(StationTable::new(STATIONS_MAX, bridge.ageing_s, secret)))
                 .collect(),
             links: plan.links.iter().map(|_| Arc::default()).collect(),
+            firewall: Firewall::of(plan, secret).map(Arc::new),
             bridges: plan
                 .bridges
                 .iter()
@@ -118,8 +122,21 @@ pub fn graph(
     let bridge_output = BridgeOutput::new(forwarding(), shared.stations.clone());
     let bridge_output = b.add(Box::new(bridge_output));
 
-    b.connect(eth_input, "ip4", ip4)?;
-    b.connect(eth_input, "ip6", ip6)?;
+    // With a firewall, all packets pass it: those that came in, and those that the node sends.
+    let firewall = match &shared.firewall {
+        Some(firewall) => {
+            let node = FirewallNode::new(firewall, forwarding(), worker)?;
+            let node = b.add(Box::new(node));
+            b.connect(node, "ip4", ip4)?;
+            b.connect(node, "ip6", ip6)?;
+            b.connect(node, "out4", out4)?;
+            b.connect(node, "out6", out6)?;
+            Some(node)
+        }
+        None => None,
+    };
+    b.connect(eth_input, "ip4", firewall.unwrap_or(ip4))?;
+    b.connect(eth_input, "ip6", firewall.unwrap_or(ip6))?;
     b.connect(eth_input, "arp", resolve)?;
     for node in [ip4, ip6, out4, out6] {
         b.connect(node, "tx", tx)?;
@@ -133,8 +150,8 @@ pub fn graph(
     for node in [ip4, out4] {
         b.connect(node, "fragment", fragment)?;
     }
-    b.connect(local, "ip4", out4)?;
-    b.connect(local, "ip6", out6)?;
+    b.connect(local, "ip4", firewall.unwrap_or(out4))?;
+    b.connect(local, "ip6", firewall.unwrap_or(out6))?;
     b.connect(local, "error", error)?;
     b.connect(local, "discovery", resolve)?;
     b.connect(local, "reassemble", reassemble)?;
@@ -142,8 +159,8 @@ pub fn graph(
     b.connect(reassemble, "ip6", out6)?;
     b.connect(reassemble, "error", error)?;
     b.connect(fragment, "out", out4)?;
-    b.connect(error, "ip4", out4)?;
-    b.connect(error, "ip6", out6)?;
+    b.connect(error, "ip4", firewall.unwrap_or(out4))?;
+    b.connect(error, "ip6", firewall.unwrap_or(out6))?;
     b.connect(resolve, "tx", tx)?;
     b.connect(resolve, "bridge", bridge_output)?;
     b.connect(resolve, "error", error)?;

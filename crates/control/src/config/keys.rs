@@ -399,6 +399,48 @@ pub const TABLES: &[TableDoc] = &[
             ),
         ],
     },
+    TableDoc {
+        name: "firewall",
+        many: false,
+        text: "The stateful firewall; without the table, packets are forwarded without state.",
+        keys: &[
+            key(
+                "inside",
+                "name of a port or bridge",
+                "required",
+                "inside = \"lan\"",
+                "Where connections may be opened from; answers to them may come from anywhere.",
+            ),
+            key(
+                "masquerade",
+                "true or false",
+                "true",
+                "masquerade = true",
+                "Translates the source of what leaves by another interface to that interface's address.",
+            ),
+            key(
+                "connections",
+                "integer, 1024 to 67108864",
+                "65536",
+                "connections = 1000000",
+                "Connections that the table is made for; about 330 bytes each are taken at start.",
+            ),
+            key(
+                "filtering",
+                "\"endpoint_independent\", \"address\" or \"address_and_port\"",
+                "\"address_and_port\"",
+                "filtering = \"endpoint_independent\"",
+                "Which packets from outside may use a mapping (RFC 4787 5).",
+            ),
+            key(
+                "random_ports",
+                "true or false",
+                "false",
+                "random_ports = true",
+                "Gives mappings random ports (RFC 6056) rather than the inner ones.",
+            ),
+        ],
+    },
 ];
 
 const fn key(

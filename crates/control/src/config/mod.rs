@@ -5,6 +5,7 @@
 
 mod error;
 mod explain;
+mod firewall;
 pub mod keys;
 mod locate;
 mod schema;
@@ -13,6 +14,7 @@ mod validate;
 use std::path::Path;
 
 pub use error::{ConfigError, Finding, Problem};
+pub use firewall::{FilteringConfig, FirewallConfig};
 pub use schema::{
     BridgeConfig, Config, DriverConfig, HugePagesConfig, IdleConfig, IdleMode, LinkConfig,
     NeighbourConfig, NodeConfig, PortConfig, RouteConfig,

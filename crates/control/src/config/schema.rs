@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::firewall::FirewallConfig;
+
 /// A whole configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -23,6 +25,9 @@ pub struct Config {
     pub route: Vec<RouteConfig>,
     /// `[[neighbour]]`: static neighbours.
     pub neighbour: Vec<NeighbourConfig>,
+    /// `[firewall]`: the stateful firewall; absent: packets are forwarded without state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<FirewallConfig>,
 }
 
 /// `[node]`

@@ -10,6 +10,7 @@ mod tests;
 use std::net::IpAddr;
 
 use control::Config;
+use control::config::FirewallConfig;
 use control::config::{self, Finding};
 use graph::fault::Faults;
 use io::PortId;
@@ -186,6 +187,8 @@ pub struct Plan {
     pub routes: Vec<RoutePlan>,
     /// The static neighbours.
     pub neighbours: Vec<NeighbourPlan>,
+    /// The firewall, and which interface lies inside.
+    pub firewall: Option<(FirewallConfig, InterfaceId)>,
 }
 
 impl Plan {
@@ -204,6 +207,7 @@ impl Plan {
         resolver.links(config);
         resolver.routes(config);
         resolver.neighbours(config);
+        resolver.firewall(config);
         Ok(resolver.finish())
     }
 

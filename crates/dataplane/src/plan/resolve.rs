@@ -32,6 +32,13 @@ impl Resolver {
         self.plan
     }
 
+    pub(super) fn firewall(&mut self, config: &Config) {
+        self.plan.firewall = config.firewall.as_ref().and_then(|firewall| {
+            let inside = *self.interfaces.get(&firewall.inside)?;
+            Some((firewall.clone(), inside))
+        });
+    }
+
     pub(super) fn ports(&mut self, config: &Config) {
         for (i, port) in config.port.iter().enumerate() {
             let bridge = config

@@ -285,6 +285,11 @@ impl Nat {
         })
     }
 
+    /// Slots of the table of mappings.
+    pub fn slots(&self) -> usize {
+        self.inner.slots()
+    }
+
     /// Number of mappings: a pass over the table.
     pub fn mappings(&self) -> usize {
         self.inner.count()

@@ -38,11 +38,13 @@ pub struct Stateful {
     pub masquerade: bool,
     /// Ports are drawn at random.
     pub random: bool,
+    /// Number of the routes in force.
+    pub epoch: u32,
 }
 
 impl Rules for Stateful {
     fn epoch(&self) -> u32 {
-        1
+        self.epoch
     }
 
     fn has(&self, stage: Stage, hook: Hook) -> bool {

@@ -103,6 +103,14 @@ impl Shared {
         (self.flows4.records() + self.flows6.records()) / 2
     }
 
+    /// Slots of the largest table: what sweeps are divided by.
+    pub fn slots(&self) -> usize {
+        self.flows4
+            .slots()
+            .max(self.flows6.slots())
+            .max(self.nat.slots())
+    }
+
     /// The mappings.
     pub fn nat(&self) -> &Nat {
         &self.nat

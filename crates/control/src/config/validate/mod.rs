@@ -1,5 +1,6 @@
 //! Contradictions that the schema cannot see: names, ranges, addresses, references.
 
+mod firewall;
 mod joins;
 mod ports;
 mod routes;
@@ -56,6 +57,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
     checker.addresses();
     checker.routes();
     checker.neighbours();
+    checker.firewall();
     checker.found
 }
 

@@ -83,6 +83,7 @@ impl Rig {
                 inside: INSIDE,
                 masquerade: true,
                 random: false,
+                epoch: 1,
             },
             now: Instant::from_ns(1_000_000_000_000),
         }

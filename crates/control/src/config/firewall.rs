@@ -1,0 +1,44 @@
+//! `[firewall]`: connection tracking and translation.
+
+use serde::{Deserialize, Serialize};
+
+/// `[firewall]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FirewallConfig {
+    /// The port or bridge that connections may be opened from.
+    pub inside: String,
+    /// The source of what leaves by another interface is translated to that interface's address.
+    #[serde(default = "yes")]
+    pub masquerade: bool,
+    /// Connections that the table is made for.
+    #[serde(default = "default_connections")]
+    pub connections: u32,
+    /// Which packets from outside may use a mapping.
+    #[serde(default)]
+    pub filtering: FilteringConfig,
+    /// Mappings get random ports (RFC 6056) rather than the inner ones.
+    #[serde(default)]
+    pub random_ports: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn default_connections() -> u32 {
+    65_536
+}
+
+/// Which packets from outside may use a mapping (RFC 4787 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FilteringConfig {
+    /// Anyone's.
+    EndpointIndependent,
+    /// From addresses that the inner endpoint talks to.
+    Address,
+    /// From endpoints that it talks to.
+    #[default]
+    AddressAndPort,
+}

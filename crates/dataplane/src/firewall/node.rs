@@ -1,0 +1,210 @@
+//! `firewall`: guards, tracks and translates what comes in and what the node sends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use filter::packet::InterfaceId;
+use filter::pipeline::{BATCH_MAX, Environment, Fate, InterfaceFacts, Item, Stateful, Way, Worker};
+use graph::{Context, EdgeId, GraphError, Node, Outlets, Snapshot};
+use io::{Batch, Frame, FrameFlags, PortId, WorkerId};
+use wire::{Instant, LayoutFlags};
+
+use super::routes::{Routes, facts};
+use super::{Firewall, interface_id};
+use crate::forwarding::Forwarding;
+
+const IP4: EdgeId = EdgeId(0);
+const IP6: EdgeId = EdgeId(1);
+const OUT4: EdgeId = EdgeId(2);
+const OUT6: EdgeId = EdgeId(3);
+const EDGES: &[&str] = &["ip4", "ip6", "out4", "out6"];
+
+/// How often a worker looks for connections that are over.
+const SWEEP: Duration = Duration::from_millis(100);
+/// Parts in which the tables are swept: all of them within 10 s.
+const SWEEP_PARTS: usize = 100;
+
+/// The firewall of one worker.
+#[derive(Debug)]
+pub struct FirewallNode {
+    engine: Worker,
+    rules: Stateful,
+    forwarding: Arc<Forwarding>,
+    interfaces: Vec<InterfaceFacts>,
+    sweep_at: Instant,
+    sweep_slots: usize,
+}
+
+type Frames = ArrayVec<Frame, BATCH_MAX>;
+
+impl FirewallNode {
+    /// Makes the node of a worker.
+    ///
+    /// # Errors
+    /// If the tables were made for fewer workers.
+    pub fn new(
+        firewall: &Firewall,
+        forwarding: Arc<Forwarding>,
+        worker: WorkerId,
+    ) -> Result<Self, GraphError> {
+        let seed = forwarding.generation ^ u64::from(worker.0) << 32 ^ 0x7469_6465;
+        let engine = Worker::new(Arc::clone(&firewall.tables), worker.0, seed).map_err(|_| {
+            GraphError::TooManyNodes {
+                nodes: usize::from(worker.0),
+            }
+        })?;
+        Ok(Self {
+            engine,
+            rules: Stateful {
+                inside: firewall.inside,
+                masquerade: firewall.masquerade,
+                random: false,
+                epoch: forwarding.generation as u32,
+            },
+            interfaces: facts(&forwarding),
+            sweep_slots: firewall.tables.slots() / SWEEP_PARTS + 1,
+            forwarding,
+            sweep_at: Instant::ZERO,
+        })
+    }
+
+    /// Judges frames that are all received, or all the node's own.
+    fn judge(&mut self, now: Instant, frames: &mut Frames, own: bool, out: &mut Outlets) {
+        let mut fates = [Fate::Consumed; BATCH_MAX];
+        let mut items = ArrayVec::<Item<'_>, BATCH_MAX>::new();
+        for frame in frames.iter_mut() {
+            let iif = if own {
+                InterfaceId::NONE
+            } else {
+                let id = self.forwarding.interface_of(frame.rx_port);
+                id.map_or(InterfaceId::NONE, interface_id)
+            };
+            let layout = frame.layout;
+            let item = Item {
+                frame: frame.data_mut(),
+                layout,
+                iif,
+                mark: 0,
+            };
+            // There are as many places as frames.
+            let _ = items.try_push(item);
+        }
+        let env = Environment {
+            now,
+            unix_ns: 0,
+            fib: &Routes(&self.forwarding),
+            interfaces: &self.interfaces,
+        };
+        if own {
+            self.engine
+                .output(&env, &mut self.rules, &mut items, &mut fates);
+        } else {
+            self.engine
+                .process(&env, &mut self.rules, &mut items, &mut fates);
+        }
+        drop(items);
+        let (v4, v6) = if own { (OUT4, OUT6) } else { (IP4, IP6) };
+        for (frame, fate) in frames.drain(..).zip(fates) {
+            match fate {
+                Fate::Accept if frame.layout.flags.contains(LayoutFlags::IPV4) => {
+                    out.push(v4, frame);
+                }
+                Fate::Accept => out.push(v6, frame),
+                Fate::Drop(reason) => out.drop(frame, reason),
+                Fate::Consumed => out.consume(frame),
+            }
+        }
+    }
+
+    /// Sends what the engine wants sent. Without a free frame, it is lost, as if the link had lost it.
+    fn send(&mut self, cx: &mut Context<'_>, out: &mut Outlets) {
+        for emission in self.engine.outbox.emissions() {
+            let Ok(layout) = wire::parse(emission.frame()) else {
+                continue;
+            };
+            let Some(mut frame) = cx.pool.alloc() else {
+                break;
+            };
+            if !frame.fill(emission.frame()) {
+                cx.pool.free(frame);
+                continue;
+            }
+            frame.layout = layout;
+            frame.rx_port = self.port_of(emission.iif);
+            let is_v4 = layout.flags.contains(LayoutFlags::IPV4);
+            let edge = match emission.way {
+                Way::Forward if is_v4 => IP4,
+                Way::Forward => IP6,
+                Way::Output => {
+                    frame.flags |= FrameFlags::LOCAL;
+                    if is_v4 { OUT4 } else { OUT6 }
+                }
+            };
+            out.push(edge, frame);
+        }
+        self.engine.outbox.clear();
+    }
+
+    /// A port of an interface.
+    fn port_of(&self, interface: InterfaceId) -> PortId {
+        let ports = self.forwarding.ports();
+        let found = ports
+            .iter()
+            .position(|port| interface_id(port.interface) == interface);
+        PortId(found.unwrap_or(0) as u16)
+    }
+}
+
+impl Node for FirewallNode {
+    fn name(&self) -> &str {
+        "firewall"
+    }
+
+    fn edges(&self) -> &[&'static str] {
+        EDGES
+    }
+
+    fn process(&mut self, cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets) {
+        let (mut received, mut own) = (Frames::new(), Frames::new());
+        for frame in batch.drain() {
+            let kind = if frame.flags.contains(FrameFlags::LOCAL) {
+                &mut own
+            } else {
+                &mut received
+            };
+            if let Err(full) = kind.try_push(frame) {
+                // A batch has no more frames than this has places.
+                out.consume(full.element());
+            }
+        }
+        if !received.is_empty() {
+            self.judge(cx.now, &mut received, false, out);
+        }
+        if !own.is_empty() {
+            self.judge(cx.now, &mut own, true, out);
+        }
+        self.send(cx, out);
+        // Nothing of the tables is held any more.
+        self.engine.maintain(cx.now, 0);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Some(self.sweep_at)
+    }
+
+    fn handle_timeout(&mut self, cx: &mut Context<'_>, out: &mut Outlets) {
+        if cx.now >= self.sweep_at {
+            self.sweep_at = cx.now + SWEEP;
+            self.engine.maintain(cx.now, self.sweep_slots);
+            self.send(cx, out);
+        }
+    }
+
+    fn reload(&mut self, _cx: &mut Context<'_>, snapshot: &Snapshot, _out: &mut Outlets) {
+        if crate::adopt(&mut self.forwarding, snapshot) {
+            self.interfaces = facts(&self.forwarding);
+            self.rules.epoch = self.forwarding.generation as u32;
+        }
+    }
+}
