@@ -3,13 +3,16 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "lang"))]
 extern crate std;
 
 pub mod alg;
+#[cfg(feature = "lang")]
+pub mod lang;
 pub mod nat;
 pub mod packet;
 pub mod pipeline;
+pub mod rules;
 #[cfg(test)]
 mod testing;
 pub mod track;

@@ -184,7 +184,7 @@ bitflags::bitflags! {
 }
 
 /// Direction of a packet within its connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum CtDirection {
     /// As the first packet.

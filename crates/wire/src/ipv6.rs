@@ -39,7 +39,7 @@ pub const fn is_extension_header(protocol: u8) -> bool {
 
 /// Returns the length of an extension header from its second byte.
 #[inline]
-pub(crate) const fn extension_header_bytes(protocol: u8, length: u8) -> usize {
+pub const fn extension_header_bytes(protocol: u8, length: u8) -> usize {
     match protocol {
         ip_protocol::FRAGMENT => 8,
         ip_protocol::AUTHENTICATION => (length as usize + 2) * 4,

@@ -1,0 +1,447 @@
+//! The classifier: finds the rules that may match a packet, in order, at a cost that their number hardly shows.
+//!
+//! Each field that rules test is a dimension. A packet's value falls into a class of values that no rule tells
+//! apart; each class has a bitmap of the rules that accept it (Lakshman and Stiliadis 1998). The bitmaps have a
+//! summary, one bit for 64 rules (aggregated bit vectors, Baboescu and Varghese 2001), and words that are zero
+//! are not stored. The AND of the summaries, then of the words, leaves the candidates.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+
+use super::field::Field;
+use super::key::KEY_PARTS_MAX;
+use super::set::Element;
+
+/// Most dimensions; rules' tests of further fields are left to the rules.
+pub(super) const DIMENSIONS_MAX: usize = 16;
+
+/// Rules of one block: a summary word of 64 bits, each for a word of 64 rules.
+const BLOCK: usize = 64 * 64;
+
+/// Ranges of values, ends included, sorted and apart.
+pub(super) type Ranges = Vec<(u128, u128)>;
+
+/// A bitmap without its zero words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Row {
+    /// Which words are stored.
+    summary: u64,
+    /// Where they start.
+    start: u32,
+}
+
+impl Row {
+    /// Returns word `at`, which the summary says is there.
+    #[inline(always)]
+    fn word(self, words: &[u64], at: u32) -> u64 {
+        let before = (self.summary & ((1 << at) - 1)).count_ones();
+        words
+            .get((self.start + before) as usize)
+            .copied()
+            .unwrap_or(0)
+    }
+}
+
+/// From a value to its class.
+#[derive(Debug)]
+enum Lookup {
+    /// Up to 8 bits.
+    Byte(Box<[u32; 256]>),
+    /// Up to 16 bits: by high byte, then, where its values differ, by low byte.
+    Short {
+        high: Box<[u32; 256]>,
+        low: Vec<[u32; 256]>,
+    },
+    /// More: single values by hash, the rest by search.
+    Wide {
+        single: HashMap<u128, u32, foldhash::fast::FixedState>,
+        starts: Vec<u128>,
+        classes: Vec<u32>,
+    },
+}
+
+/// In `Lookup::Short`: the entry is a table of low bytes, not a class.
+const IS_TABLE: u32 = 1 << 31;
+
+#[derive(Debug)]
+struct Dimension {
+    lookup: Lookup,
+    /// Rows of class `c`: `blocks` of them from `c * blocks` on. Class 0 is for packets without the field.
+    rows: Vec<Row>,
+    words: Vec<u64>,
+}
+
+/// Classes of all dimensions over a list of rules (or boxes).
+#[derive(Debug, Default)]
+pub(super) struct Classes {
+    dimensions: Vec<Dimension>,
+    blocks: usize,
+    count: usize,
+}
+
+/// A classifier of a chain: the fields to read, and their classes.
+#[derive(Debug, Default)]
+pub(super) struct Classifier {
+    pub(super) fields: Vec<Field>,
+    pub(super) classes: Classes,
+}
+
+impl Classes {
+    /// Makes classes. `dimensions` has, for each field, its width and the ranges that each rule accepts
+    /// (`None`: whatever it is, absent too).
+    pub(super) fn new(dimensions: &[(u16, Vec<Option<Ranges>>)], count: usize) -> Self {
+        let blocks = count.div_ceil(BLOCK).max(1);
+        let dimensions = dimensions
+            .iter()
+            .map(|(bits, rules)| Dimension::new(*bits, rules, blocks))
+            .collect();
+        Self {
+            dimensions,
+            blocks,
+            count,
+        }
+    }
+
+    /// Makes classes of the elements of a set of concatenated ranges.
+    pub(super) fn of_boxes(widths: &[u16], elements: &[Element]) -> Self {
+        let dimensions: Vec<(u16, Vec<Option<Ranges>>)> = widths
+            .iter()
+            .enumerate()
+            .take(KEY_PARTS_MAX)
+            .map(|(part, bits)| {
+                let ranges = |element: &Element| {
+                    element
+                        .key
+                        .get(part)
+                        .map_or(Some(Vec::new()), |range| Some(vec![*range]))
+                };
+                (*bits, elements.iter().map(ranges).collect())
+            })
+            .collect();
+        Self::new(&dimensions, elements.len())
+    }
+
+    /// Returns the first rule that accepts all values.
+    pub(super) fn first(&self, values: &[Option<u128>]) -> Option<u32> {
+        let mut found = None;
+        self.candidates(values, |rule| {
+            found = Some(rule);
+            false
+        });
+        found
+    }
+
+    /// Calls `visit` with each rule that accepts all values, in order, until it returns false.
+    #[inline]
+    pub(super) fn candidates(&self, values: &[Option<u128>], mut visit: impl FnMut(u32) -> bool) {
+        let mut classes = [0_u32; DIMENSIONS_MAX];
+        for ((class, dimension), value) in classes.iter_mut().zip(&self.dimensions).zip(values) {
+            *class = value.map_or(0, |value| dimension.class(value));
+        }
+        for block in 0..self.blocks {
+            let mut rows = [Row::default(); DIMENSIONS_MAX];
+            let mut summary = self.summary_of_all(block);
+            for ((row, dimension), class) in rows.iter_mut().zip(&self.dimensions).zip(&classes) {
+                *row = dimension
+                    .rows
+                    .get(*class as usize * self.blocks + block)
+                    .copied()
+                    .unwrap_or_default();
+                summary &= row.summary;
+            }
+            while summary != 0 {
+                let at = summary.trailing_zeros();
+                summary &= summary - 1;
+                let mut word = self.word_of_all(block, at);
+                for (row, dimension) in rows.iter().zip(&self.dimensions) {
+                    word &= row.word(&dimension.words, at);
+                }
+                while word != 0 {
+                    let rule = (block * BLOCK) as u32 + at * 64 + word.trailing_zeros();
+                    word &= word - 1;
+                    if !visit(rule) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn summary_of_all(&self, block: usize) -> u64 {
+        let words = self.count.saturating_sub(block * BLOCK).div_ceil(64);
+        if words >= 64 {
+            u64::MAX
+        } else {
+            (1 << words) - 1
+        }
+    }
+
+    fn word_of_all(&self, block: usize, at: u32) -> u64 {
+        let rules = self.count.saturating_sub(block * BLOCK + at as usize * 64);
+        if rules >= 64 {
+            u64::MAX
+        } else {
+            (1 << rules) - 1
+        }
+    }
+}
+
+impl Dimension {
+    fn new(bits: u16, rules: &[Option<Ranges>], blocks: usize) -> Self {
+        let mut builder = Builder {
+            blocks,
+            rows: Vec::new(),
+            words: Vec::new(),
+            known: HashMap::default(),
+        };
+        let words = rules.len().div_ceil(64);
+        let mut free = vec![0_u64; words];
+        for (rule, ranges) in rules.iter().enumerate() {
+            if ranges.is_none() {
+                flip(&mut free, rule as u32);
+            }
+        }
+        builder.class(&free);
+        let classes = sweep(rules, &free, &mut builder);
+        let lookup = Lookup::new(bits, classes);
+        Self {
+            lookup,
+            rows: builder.rows,
+            words: builder.words,
+        }
+    }
+
+    #[inline]
+    fn class(&self, value: u128) -> u32 {
+        match &self.lookup {
+            Lookup::Byte(table) => table.get(value as usize).copied().unwrap_or(0),
+            Lookup::Short { high, low } => {
+                let entry = high.get((value >> 8) as usize).copied().unwrap_or(0);
+                if entry & IS_TABLE == 0 {
+                    return entry;
+                }
+                let table = low.get((entry & !IS_TABLE) as usize);
+                table
+                    .and_then(|table| table.get(value as usize & 0xff))
+                    .copied()
+                    .unwrap_or(0)
+            }
+            Lookup::Wide {
+                single,
+                starts,
+                classes,
+            } => {
+                if !single.is_empty()
+                    && let Some(class) = single.get(&value)
+                {
+                    return *class;
+                }
+                let at = starts.partition_point(|start| *start <= value);
+                at.checked_sub(1)
+                    .and_then(|at| classes.get(at))
+                    .copied()
+                    .unwrap_or(0)
+            }
+        }
+    }
+}
+
+fn flip(bitmap: &mut [u64], rule: u32) {
+    if let Some(word) = bitmap.get_mut(rule as usize / 64) {
+        *word ^= 1 << (rule % 64);
+    }
+}
+
+/// Walks over the ends of all ranges and returns where each class of values starts.
+fn sweep(rules: &[Option<Ranges>], free: &[u64], builder: &mut Builder) -> Vec<(u128, u32)> {
+    let mut edges: Vec<(u128, u32)> = Vec::new();
+    for (rule, ranges) in rules.iter().enumerate() {
+        for (low, high) in merged(ranges.as_deref().unwrap_or_default()) {
+            edges.push((low, rule as u32));
+            if let Some(after) = high.checked_add(1) {
+                edges.push((after, rule as u32));
+            }
+        }
+    }
+    edges.sort_unstable();
+    let mut bitmap = free.to_vec();
+    let mut classes: Vec<(u128, u32)> = Vec::new();
+    let mut start = 0;
+    let mut edges = edges.into_iter().peekable();
+    loop {
+        while let Some((_, rule)) = edges.next_if(|(at, _)| *at == start) {
+            flip(&mut bitmap, rule);
+        }
+        let class = builder.class(&bitmap);
+        if classes.last().is_none_or(|(_, last)| *last != class) {
+            classes.push((start, class));
+        }
+        match edges.peek() {
+            Some((next, _)) => start = *next,
+            None => return classes,
+        }
+    }
+}
+
+/// Sorts ranges and joins those that overlap or touch.
+pub(super) fn merged(ranges: &[(u128, u128)]) -> Ranges {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_unstable();
+    let mut joined: Ranges = Vec::with_capacity(sorted.len());
+    for (low, high) in sorted {
+        match joined.last_mut() {
+            Some(last) if low <= last.1.saturating_add(1) => last.1 = last.1.max(high),
+            _ => joined.push((low, high)),
+        }
+    }
+    joined
+}
+
+impl Lookup {
+    fn new(bits: u16, classes: Vec<(u128, u32)>) -> Self {
+        let class_of = |value: u128| {
+            let at = classes.partition_point(|(start, _)| *start <= value);
+            at.checked_sub(1)
+                .and_then(|at| classes.get(at))
+                .map_or(0, |class| class.1)
+        };
+        if bits <= 8 {
+            return Self::Byte(Box::new(core::array::from_fn(|value| {
+                class_of(value as u128)
+            })));
+        }
+        if bits <= 16 {
+            let mut low = Vec::new();
+            let high = core::array::from_fn(|high| {
+                let table: [u32; 256] =
+                    core::array::from_fn(|low| class_of((high << 8 | low) as u128));
+                if table.iter().all(|class| *class == table[0]) {
+                    return table[0];
+                }
+                low.push(table);
+                IS_TABLE | (low.len() - 1) as u32
+            });
+            return Self::Short {
+                high: Box::new(high),
+                low,
+            };
+        }
+        // A class of one value between two ranges of one class is found by hash, and its neighbours joined.
+        let mut single = HashMap::default();
+        let (mut starts, mut list): (Vec<u128>, Vec<u32>) = (Vec::new(), Vec::new());
+        for (at, (start, class)) in classes.iter().enumerate() {
+            let after = classes.get(at + 1);
+            let is_single =
+                after.is_some_and(|after| after.0 == start + 1 && list.last() == Some(&after.1));
+            if is_single {
+                single.insert(*start, *class);
+            } else if list.last() != Some(class) {
+                starts.push(*start);
+                list.push(*class);
+            }
+        }
+        Self::Wide {
+            single,
+            starts,
+            classes: list,
+        }
+    }
+}
+
+/// Gives each bitmap its class, equal ones the same.
+struct Builder {
+    blocks: usize,
+    rows: Vec<Row>,
+    words: Vec<u64>,
+    known: HashMap<Vec<u64>, u32, foldhash::fast::FixedState>,
+}
+
+impl Builder {
+    fn class(&mut self, bitmap: &[u64]) -> u32 {
+        if let Some(class) = self.known.get(bitmap) {
+            return *class;
+        }
+        let class = (self.rows.len() / self.blocks) as u32;
+        for block in 0..self.blocks {
+            let mut row = Row {
+                summary: 0,
+                start: self.words.len() as u32,
+            };
+            for at in 0..64 {
+                let word = bitmap.get(block * 64 + at).copied().unwrap_or(0);
+                if word != 0 {
+                    row.summary |= 1 << at;
+                    self.words.push(word);
+                }
+            }
+            self.rows.push(row);
+        }
+        self.known.insert(bitmap.to_vec(), class);
+        class
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ranges(max: u128) -> impl Strategy<Value = Option<Ranges>> {
+        let range =
+            (0..max, 0_u128..40).prop_map(move |(low, length)| (low, (low + length).min(max)));
+        prop::option::of(prop::collection::vec(range, 0..4))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// The candidates are those that a test of every rule finds, in order.
+        #[test]
+        fn candidates_as_one_by_one(
+            rules in prop::collection::vec((ranges(255), ranges(65_535), ranges(u128::from(u32::MAX))), 1..200),
+            values in prop::collection::vec(
+                (prop::option::of(0_u128..256), prop::option::of(0_u128..65_536), prop::option::of(0_u128..1 << 32)), 20),
+        ) {
+            let dimensions = [
+                (8, rules.iter().map(|rule| rule.0.clone()).collect::<Vec<_>>()),
+                (16, rules.iter().map(|rule| rule.1.clone()).collect()),
+                (32, rules.iter().map(|rule| rule.2.clone()).collect()),
+            ];
+            let classes = Classes::new(&dimensions, rules.len());
+            // Values at the edges of ranges too: there is where mistakes are.
+            let edges = rules.iter().map(|rule| {
+                let edge = |ranges: &Option<Ranges>| ranges.as_ref().and_then(|r| r.first()).map(|r| r.1);
+                (edge(&rule.0), edge(&rule.1), edge(&rule.2))
+            });
+            for (a, b, c) in values.into_iter().chain(edges) {
+                let accepts = |ranges: &Option<Ranges>, value: Option<u128>| match (ranges, value) {
+                    (None, _) => true,
+                    (Some(_), None) => false,
+                    (Some(ranges), Some(value)) => ranges.iter().any(|(low, high)| *low <= value && value <= *high),
+                };
+                let wanted: Vec<u32> = (0..rules.len() as u32)
+                    .filter(|at| {
+                        let rule = &rules[*at as usize];
+                        accepts(&rule.0, a) && accepts(&rule.1, b) && accepts(&rule.2, c)
+                    })
+                    .collect();
+                let mut found = Vec::new();
+                classes.candidates(&[a, b, c], |rule| { found.push(rule); true });
+                prop_assert_eq!(found, wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn more_rules_than_a_block() {
+        let rules: Vec<Option<Ranges>> = (0..10_000_u128)
+            .map(|at| Some(vec![(at * 7, at * 7)]))
+            .collect();
+        let classes = Classes::new(&[(32, rules)], 10_000);
+        assert_eq!(classes.first(&[Some(9_999 * 7)]), Some(9_999));
+        assert_eq!(classes.first(&[Some(4_096 * 7)]), Some(4_096));
+        assert_eq!(classes.first(&[Some(3)]), None);
+    }
+}
