@@ -333,6 +333,26 @@ fn effects_for_the_tracker() {
 }
 
 #[test]
+fn verdicts_that_may_be_replayed() {
+    let per_packet = |rules: &str| {
+        let outcome = run_at(&forward("", rules), &tcp(80), 1);
+        outcome.effects.changes.contains(Changes::PER_PACKET)
+    };
+    assert!(!per_packet(
+        "ct state established accept\ntcp dport { 80, 443 } ip saddr 10.0.0.0/8 accept\nct status dnat drop"
+    ));
+    assert!(
+        !per_packet("tcp dport 80 accept\ntcp flags syn counter drop"),
+        "decided before"
+    );
+    assert!(per_packet("tcp flags syn drop\ntcp dport 80 accept"));
+    assert!(per_packet("tcp dport 80 counter accept"));
+    assert!(per_packet("limit rate 1/second accept"));
+    assert!(per_packet("ip ttl 64 accept"));
+    assert!(per_packet("meta length 60 accept\nmeta mark set 1"));
+}
+
+#[test]
 fn base_chains_in_order_of_priority() {
     let ruleset = ruleset(
         "table ip a { chain x { type filter hook input priority 10; } }\n\

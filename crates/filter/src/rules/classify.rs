@@ -85,6 +85,8 @@ pub(super) struct Classes {
 /// A classifier of a chain: the fields to read, and their classes.
 #[derive(Debug, Default)]
 pub(super) struct Classifier {
+    /// Some field differs from packet to packet of a flow.
+    pub(super) per_packet: bool,
     pub(super) fields: Vec<Field>,
     pub(super) classes: Classes,
 }

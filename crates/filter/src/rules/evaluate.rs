@@ -146,6 +146,9 @@ impl<'r, T: Tracer> Run<'r, '_, '_, T> {
         self.tracer.chain(id);
         let end = match &chain.classifier {
             Some(classifier) if W::CLASSIFIED => {
+                if classifier.per_packet {
+                    self.effects.changes |= Changes::PER_PACKET;
+                }
                 let mut values = [None; super::classify::DIMENSIONS_MAX];
                 for (value, field) in values.iter_mut().zip(&classifier.fields) {
                     *value = field.load(self.packet, &ruleset.interfaces);
@@ -190,6 +193,9 @@ impl<'r, T: Tracer> Run<'r, '_, '_, T> {
             let Some(op) = rule.ops.get(usize::from(step)) else {
                 continue;
             };
+            if (rule.per_packet >> step.min(63)) & 1 != 0 {
+                self.effects.changes |= Changes::PER_PACKET;
+            }
             match self.step(rule, op) {
                 Step::Go => {}
                 Step::Mismatch => {

@@ -214,6 +214,42 @@ impl Field {
         matches!(self, Self::Payload { .. } | Self::Meta(_) | Self::Ct { .. })
     }
 
+    /// True if all packets of one direction of a flow share the value, while the connection stays in its state.
+    pub const fn is_of_flow(self) -> bool {
+        match self {
+            Self::Payload { base, offset, bits } => match base {
+                Base::Link | Base::Vlan => true,
+                // Version, protocol and addresses, of either family; ports; ICMP type and code.
+                Base::Network => {
+                    (offset == 0 && bits == 4)
+                        || offset == 72
+                        || offset == 48 && bits == 8
+                        || offset >= 64 && bits >= 32
+                }
+                Base::Transport => {
+                    offset < 32 && offset + bits <= 32 && bits <= 16 && offset != 16 + 8
+                }
+                Base::Inner => false,
+            },
+            Self::Meta(key) => !matches!(
+                key,
+                MetaKey::Length
+                    | MetaKey::Random
+                    | MetaKey::Priority
+                    | MetaKey::Time
+                    | MetaKey::Day
+                    | MetaKey::Hour
+                    | MetaKey::Cpu
+                    | MetaKey::PktType
+            ),
+            Self::Ct { key, .. } => !matches!(
+                key,
+                CtKey::Expiration | CtKey::Packets | CtKey::Bytes | CtKey::AvgPkt | CtKey::Status
+            ),
+            _ => false,
+        }
+    }
+
     /// Reads the field; `None` if the packet has it not. No allocation, no panic.
     #[inline]
     pub fn load(self, packet: &Packet<'_>, interfaces: &Interfaces) -> Option<u128> {

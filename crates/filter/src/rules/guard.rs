@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::classify::{Classes, Classifier, DIMENSIONS_MAX, Ranges, merged};
-use super::field::{Field, MetaKey};
+use super::field::{CtKey, Field, MetaKey};
 use super::program::{Action, ChainId, Key, Op, Operator, Rule, SetId, Test, Value};
 use super::set::{Data, Set};
 use super::{Chain, Ruleset};
@@ -17,6 +17,9 @@ use super::{Chain, Ruleset};
 const ELEMENTS_MAX: usize = 1024;
 /// Ranges that a test may fall into.
 const RANGES_MAX: usize = 4096;
+/// Rules that must test a field which changes from packet to packet before it is classified by: from then on no
+/// verdict of the chain may be replayed for a flow.
+const PER_PACKET_MIN: usize = 32;
 /// Rules from which on a classifier pays.
 pub(super) const RULES_MIN: usize = 5;
 
@@ -43,6 +46,11 @@ pub(super) fn classify(ruleset: &mut Ruleset) {
 fn classify_chain(chain: &mut Chain, sets: &[Set], written: &[Field]) {
     for rule in &mut chain.rules {
         rule.rest = (0..rule.ops.len() as u16).collect();
+        for (at, op) in rule.ops.iter().enumerate() {
+            if is_per_packet(op, sets) {
+                rule.per_packet |= 1 << at.min(63);
+            }
+        }
     }
     if chain.rules.len() < RULES_MIN {
         return;
@@ -80,10 +88,33 @@ fn classify_chain(chain: &mut Chain, sets: &[Set], written: &[Field]) {
             }
         }
     }
+    let per_packet = fields.iter().any(|field| !field.is_of_flow());
     chain.classifier = Some(Classifier {
+        per_packet,
         fields,
         classes: Classes::new(&dimensions, chain.rules.len()),
     });
+}
+
+/// True if what a step does may differ from packet to packet of a flow, or leaves something behind.
+fn is_per_packet(op: &Op, sets: &[Set]) -> bool {
+    let is_fixed = |set: &SetId| {
+        sets.get(set.0 as usize)
+            .is_some_and(|set| set.as_dynamic().is_none() && !set.has_state())
+    };
+    match op {
+        // Whether addresses are translated is settled with the connection; other bits come and go.
+        Op::Test(
+            Value::Field(Field::Ct {
+                key: CtKey::Status, ..
+            }),
+            Test::Any(mask) | Test::NoneOf(mask),
+        ) => mask & !0x31 != 0,
+        Op::Test(value, _) => !value.is_of_flow(),
+        Op::Lookup { key, set, .. } | Op::Vmap { key, set } => !key.is_of_flow() || !is_fixed(set),
+        Op::Action(_) | Op::Reject(_) | Op::Offload | Op::Nat(_) => false,
+        _ => true,
+    }
 }
 
 /// The fields that most rules test.
@@ -96,6 +127,7 @@ fn best_fields(guards: &[Vec<(u16, Guard)>]) -> Vec<Field> {
         }
     }
     counts.sort_by_key(|(_, count)| core::cmp::Reverse(*count));
+    counts.retain(|(field, count)| field.is_of_flow() || *count >= PER_PACKET_MIN);
     counts
         .into_iter()
         .take(DIMENSIONS_MAX)
@@ -357,7 +389,7 @@ fn written_by(ruleset: &Ruleset, chain: usize) -> Vec<Field> {
                 Op::Store(field, _) => written.push(*field),
                 Op::Notrack => {
                     written.push(Field::Ct {
-                        key: super::field::CtKey::State,
+                        key: CtKey::State,
                         direction: None,
                     });
                 }
@@ -406,7 +438,7 @@ fn overlap(written: Field, read: Field) -> bool {
             Field::Meta(MetaKey::Protocol),
         ) => true,
         (Field::Ct { key, .. }, Field::Ct { key: other, .. }) => {
-            key == other || other == super::field::CtKey::State
+            key == other || other == CtKey::State
         }
         _ => written == read,
     }

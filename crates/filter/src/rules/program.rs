@@ -95,6 +95,13 @@ pub struct Key {
     pub parts: Vec<(Value, u16)>,
 }
 
+impl Key {
+    /// True if all packets of one direction of a flow have the same key.
+    pub fn is_of_flow(&self) -> bool {
+        self.parts.iter().all(|(value, _)| value.is_of_flow())
+    }
+}
+
 /// How a number is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
@@ -302,6 +309,17 @@ impl Op {
 }
 
 impl Value {
+    /// True if all packets of one direction of a flow give the same number.
+    pub fn is_of_flow(&self) -> bool {
+        match self {
+            Self::Const(_) | Self::FlowHash { .. } => true,
+            Self::Field(field) => field.is_of_flow(),
+            Self::Binary(_, sides) => sides.0.is_of_flow() && sides.1.is_of_flow(),
+            Self::Hash { key, .. } => key.is_of_flow(),
+            Self::Map(..) | Self::Count { .. } | Self::Draw { .. } => false,
+        }
+    }
+
     /// True if computing it changes nothing.
     pub fn is_pure(&self) -> bool {
         match self {
@@ -323,6 +341,8 @@ pub struct Rule {
     pub ops: Vec<Op>,
     /// The steps that are left when the classifier has found the rule.
     pub(super) rest: Vec<u16>,
+    /// Which of the first 64 steps make the verdict one for this packet only (the last bit: any later one).
+    pub(super) per_packet: u64,
 }
 
 impl Rule {
@@ -332,6 +352,7 @@ impl Rule {
             id,
             ops,
             rest: Vec::new(),
+            per_packet: 0,
         }
     }
 }
