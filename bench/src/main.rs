@@ -25,7 +25,10 @@ macro_rules! programs {
 
 programs! {
     bad_input,
+    cs_experiment,
+    cs_hit_ratio,
     cs_latency,
+    cs_limits,
     dpdk_null,
     exhaustion,
     graph_forward,

@@ -157,6 +157,13 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// The next request of clients for what is stored.
+    pub fn request(&self, clients: &mut Clients, random: &mut Random) -> Request {
+        clients.next(&self.stored, &self.zipf, random)
+    }
+}
+
 /// One cache under measurement.
 pub struct Subject<'a> {
     /// The cache.

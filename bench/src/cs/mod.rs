@@ -1,8 +1,11 @@
 //! What the programs about the content store share: the workload of CS-8, our store and its opponents behind
 //! one interface.
 
+pub mod hit_ratio;
 pub mod latency;
 pub mod names;
+pub mod svg;
+pub mod throughput;
 pub mod workload;
 
 mod crates;
@@ -23,6 +26,25 @@ use workload::Block;
 
 /// Names that a batched lookup or insertion takes at once.
 pub const BATCH: usize = 32;
+
+/// Makes an opponent by its short name: paper, set, trie, quick, moka, dashmap, papaya.
+///
+/// # Errors
+/// There is none of that name.
+pub fn opponent(name: &str, capacity: usize) -> anyhow::Result<Box<dyn Cache>> {
+    Ok(match name {
+        "paper" => Box::new(PaperDesign::new(capacity)),
+        "set" => Box::new(OrderedSet::new(capacity)),
+        "trie" => Box::new(PlainTrie::new(capacity)),
+        "quick" => Box::new(QuickCache::new(capacity)),
+        "moka" => Box::new(MokaCache::new(capacity)),
+        "dashmap" => Box::new(DashMapCache::new(capacity)),
+        "papaya" => Box::new(PapayaCache::new(capacity)),
+        other => anyhow::bail!(
+            "no opponent `{other}`; there are paper, set, trie, quick, moka, dashmap and papaya"
+        ),
+    })
+}
 
 /// A cache that threads share.
 pub trait Cache: Sync {

@@ -6,10 +6,7 @@ use std::path::PathBuf;
 use bench::cs::latency::{Kind, Scene, Subject, fill, measure};
 use bench::cs::names::Sites;
 use bench::cs::workload::{Catalogue, MIXED};
-use bench::cs::{
-    Cache, DashMapCache, MokaCache, OrderedSet, Ours, PaperDesign, PapayaCache, PlainTrie,
-    QuickCache, store_config,
-};
+use bench::cs::{Cache, Ours, opponent, store_config};
 use bench::{Options, Report, Table};
 use clap::Parser;
 use serde_json::json;
@@ -33,21 +30,6 @@ struct Arguments {
     /// Ask for normal pages.
     #[arg(long)]
     normal_pages: bool,
-}
-
-pub(crate) fn opponent(name: &str, capacity: usize) -> anyhow::Result<Box<dyn Cache>> {
-    Ok(match name {
-        "paper" => Box::new(PaperDesign::new(capacity)),
-        "set" => Box::new(OrderedSet::new(capacity)),
-        "trie" => Box::new(PlainTrie::new(capacity)),
-        "quick" => Box::new(QuickCache::new(capacity)),
-        "moka" => Box::new(MokaCache::new(capacity)),
-        "dashmap" => Box::new(DashMapCache::new(capacity)),
-        "papaya" => Box::new(PapayaCache::new(capacity)),
-        other => anyhow::bail!(
-            "no opponent `{other}`; there are paper, set, trie, quick, moka, dashmap and papaya"
-        ),
-    })
 }
 
 pub(crate) fn main() -> anyhow::Result<()> {

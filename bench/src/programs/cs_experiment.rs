@@ -1,0 +1,214 @@
+//! The experiments of the paper (CS-8, CS-9) on our store and the designs that it is compared with: figures 6, 7
+//! and 8 as tables, JSON and SVG. `tidegate bench cs` runs this.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use bench::cs::latency::{Kind, Scene, Subject, fill, measure};
+use bench::cs::names::Sites;
+use bench::cs::throughput::{self, Load};
+use bench::cs::workload::{Catalogue, MIXED};
+use bench::cs::{Cache, GlobalLock, Ours, opponent, store_config, svg};
+use bench::{Options, Plot, Report, Series, Table, median};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    /// Sizes of the cache, blocks of 1 KB, with commas; the paper has 250,000 to 4,000,000.
+    #[arg(long, value_delimiter = ',', default_value = "250000,500000,1000000,2000000,4000000")]
+    blocks: Vec<u64>,
+    /// Designs to compare with in figures 6 and 7, with commas: paper, set, trie, quick, moka, dashmap, papaya.
+    #[arg(long, value_delimiter = ',', default_value = "paper,set,trie")]
+    against: Vec<String>,
+    /// Threads of figure 8, at most.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// A list of site names, one a line (plain or gzip).
+    #[arg(long, value_name = "FILE")]
+    names: Option<PathBuf>,
+    /// Where to write the figures as SVG.
+    #[arg(long, value_name = "DIRECTORY")]
+    plots: Option<PathBuf>,
+}
+
+pub(crate) fn main() -> anyhow::Result<()> {
+    let arguments: Arguments = bench::parse();
+    let sites = Sites::read(arguments.names.as_deref())?;
+    let mut report = Report::new("cs_experiment");
+    let steps: u64 = arguments.blocks.iter().sum::<u64>() * (1 + arguments.against.len() as u64);
+    let bar = ProgressBar::new(steps);
+    bar.set_style(ProgressStyle::with_template("{bar:40} {percent:>3} % {elapsed} {msg}")?);
+    let mut plots = latencies(&arguments, &sites, &bar, &mut report)?;
+    let threads = arguments
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    plots.push(scaling(&arguments, &sites, threads, &bar, &mut report)?);
+    bar.finish_and_clear();
+    if let Some(directory) = &arguments.plots {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        for (number, plot) in plots.iter().enumerate() {
+            let path = directory.join(format!("figure-{}.svg", number + 6));
+            fs::write(&path, svg::draw(plot))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    for plot in plots {
+        report.plot(plot);
+    }
+    report.print(&arguments.options);
+    Ok(())
+}
+
+fn series(plot: &mut Plot, name: &str, point: (f64, f64)) {
+    match plot.series.iter_mut().find(|series| series.name == name) {
+        Some(series) => series.points.push(point),
+        None => plot.series.push(Series {
+            name: name.to_owned(),
+            points: vec![point],
+        }),
+    }
+}
+
+/// Figures 6 and 7: mean time of an Interest and of a Data packet, by size.
+fn latencies(
+    arguments: &Arguments,
+    sites: &Sites,
+    bar: &ProgressBar,
+    report: &mut Report,
+) -> anyhow::Result<Vec<Plot>> {
+    let plot = |title: &str, y: &str| Plot {
+        title: title.to_owned(),
+        x: "blocks of 1 KB in the cache, millions".to_owned(),
+        y: y.to_owned(),
+        log_x: true,
+        log_y: false,
+        series: Vec::new(),
+    };
+    let mut interests = plot("Time of an Interest (Fig. 6)", "ns, 99 % exact, 1 % by prefix");
+    let mut data = plot("Time of a Data packet (Fig. 7)", "ns, evict, copy and insert");
+    let rounds = arguments.options.rounds;
+    let mut table = Table::new(
+        "Time of an operation, ns",
+        &["blocks", "cache", "Interest", "exact", "batch of 32", "prefix", "Data", "Data, batch"],
+    );
+    for &blocks in &arguments.blocks {
+        let scene = Scene::new(sites, &MIXED, blocks);
+        for (number, name) in arguments.against.iter().enumerate() {
+            let ours = Ours::new("ours", &store_config(blocks as usize, 2));
+            let theirs = opponent(name, blocks as usize)?;
+            for cache in [&ours as &dyn Cache, &*theirs] {
+                bar.set_message(format!("filling {} with {blocks} blocks", cache.name()));
+                let counts = number == 0 || cache.name() != "ours";
+                fill(&mut *cache.access(), &scene.stored, |done| {
+                    if counts {
+                        bar.inc(done);
+                    }
+                });
+            }
+            bar.set_message(format!("measuring ours and {} with {blocks} blocks", theirs.name()));
+            let arriving = Catalogue::new(sites, &MIXED, (rounds * 2 * 16 * 256) as u64, 1000);
+            let mut subjects = [Subject::new(&ours), Subject::new(&*theirs)];
+            measure(&mut subjects, &scene, &arriving, rounds);
+            for subject in subjects.iter().skip(usize::from(number > 0)) {
+                let name = subject.cache.name();
+                let at = blocks as f64 / 1e6;
+                series(&mut interests, name, (at, subject.median(Kind::Mix)));
+                series(&mut data, name, (at, subject.median(Kind::Insert)));
+                let kinds = [
+                    Kind::Mix,
+                    Kind::Exact,
+                    Kind::ExactBatch,
+                    Kind::Prefix,
+                    Kind::Insert,
+                    Kind::InsertBatch,
+                ];
+                let mut row = vec![json!(blocks), json!(name)];
+                row.extend(kinds.iter().map(|kind| json!(subject.median(*kind))));
+                table.rows.push(row);
+            }
+        }
+    }
+    report.table(table);
+    Ok(vec![interests, data])
+}
+
+/// Figure 8: operations a second by threads; locks a slot against one global lock.
+fn scaling(
+    arguments: &Arguments,
+    sites: &Sites,
+    threads: usize,
+    bar: &ProgressBar,
+    report: &mut Report,
+) -> anyhow::Result<Plot> {
+    let blocks = arguments.blocks.iter().copied().max().unwrap_or(250_000);
+    let scene = Scene::new(sites, &MIXED, blocks);
+    let ours = Ours::new("ours", &store_config(blocks as usize, threads + 1));
+    let global = GlobalLock::new(&store_config(blocks as usize, 1));
+    let caches: [&dyn Cache; 2] = [&ours, &global];
+    for cache in caches {
+        bar.set_message(format!("filling {} for figure 8", cache.name()));
+        fill(&mut *cache.access(), &scene.stored, |_| {});
+    }
+    let mut plot = Plot {
+        title: "Throughput by threads (Fig. 8)".to_owned(),
+        x: "threads".to_owned(),
+        y: "millions of operations a second, half lookups, half Data".to_owned(),
+        log_x: false,
+        log_y: false,
+        series: Vec::new(),
+    };
+    let mut table = Table::new(
+        &format!("Millions of operations a second, {blocks} blocks"),
+        &["cache", "threads", "lookups", "lookups, batches", "Data, batches", "mix"],
+    );
+    let window = arguments.options.window();
+    let mut run = 0;
+    let mut figures: Vec<(usize, usize, Vec<f64>)> = Vec::new();
+    for count in 1..=threads {
+        for (which, cache) in caches.iter().enumerate() {
+            let mut row = Vec::new();
+            for load in [Load::Lookups, Load::LookupBatches, Load::Mix, Load::Inserts] {
+                bar.set_message(format!("{} on {count} threads: {}", cache.name(), load.name()));
+                let samples: Vec<f64> = (0..arguments.options.rounds.min(3))
+                    .map(|_| {
+                        run += 1;
+                        throughput::measure(*cache, &scene, load, count, window, run)
+                    })
+                    .collect();
+                row.push(median(&samples));
+            }
+            series(&mut plot, cache.name(), (count as f64, row[2]));
+            table.rows.push(vec![
+                json!(cache.name()),
+                json!(count),
+                json!(row[0]),
+                json!(row[1]),
+                json!(row[3]),
+                json!(row[2]),
+            ]);
+            figures.push((which, count, row));
+        }
+    }
+    report.table(table);
+    let figure = |which: usize, count: usize, load: usize| {
+        let found = figures.iter().find(|(at, threads, _)| (*at, *threads) == (which, count));
+        found.map_or(f64::NAN, |(_, _, row)| row[load])
+    };
+    for (load, name) in ["lookups", "lookup_batches", "mix", "inserts"].iter().enumerate() {
+        report.figure(&format!("{name}_1_mops"), figure(0, 1, load));
+        report.figure(&format!("{name}_2_mops"), figure(0, 2, load));
+        report.figure(&format!("{name}_scaling"), figure(0, 2, load) / figure(0, 1, load));
+        report.figure(&format!("global_{name}_scaling"), figure(1, 2, load) / figure(1, 1, load));
+    }
+    report.note(
+        "Data packets of lookups after inserts: what was inserted evicts what the requests ask for, so that \
+         a part of the mix's lookups misses",
+    );
+    Ok(plot)
+}
