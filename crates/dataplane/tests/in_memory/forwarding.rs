@@ -3,6 +3,7 @@
 use crate::frames::{arp, to_node4, to_node6};
 use crate::packets::{echo_request, ethernet, ipv4, ipv6, udp};
 use crate::rig::{Rig, node_mac, peer_mac};
+use flate2::read::GzDecoder;
 use wire::checksum;
 
 const ROUTER: &str = r#"
@@ -601,10 +602,16 @@ fn captures() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for entry in std::fs::read_dir(folder).expect("the folder can be read") {
         let path = entry.expect("an entry").path();
-        if path.extension().is_none_or(|e| e != "pcap") {
+        let name = path.to_string_lossy().into_owned();
+        if !name.ends_with(".pcap") && !name.ends_with(".pcap.gz") {
             continue;
         }
-        let bytes = std::fs::read(&path).expect("the file can be read");
+        let mut bytes = std::fs::read(&path).expect("the file can be read");
+        if name.ends_with(".gz") {
+            let packed = core::mem::take(&mut bytes);
+            std::io::Read::read_to_end(&mut GzDecoder::new(&packed[..]), &mut bytes)
+                .expect("a whole gzip file");
+        }
         let word = |at: usize| -> Option<u32> {
             Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
         };
