@@ -16,6 +16,12 @@ use wire::Instant;
 
 /// Frames of each side.
 const FRAMES: u32 = 4096;
+/// Time before a packet is due from which on the source does not sleep, nanoseconds.
+const AWAKE_NS: f64 = 150_000.0;
+/// Others get the source's core for so long in each so long: a real-time thread that never pauses is
+/// stopped by force, for much longer.
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_EVERY: Duration = Duration::from_millis(16);
 /// Frames that the ring holds.
 const DEPTH: usize = 2048;
 
@@ -197,7 +203,8 @@ impl Source {
         }
     }
 
-    /// Sends `rate_pps` for `time` and returns; `f64::INFINITY` sends as fast as the ring takes.
+    /// Sends `rate_pps` for `time` and returns, with short pauses; `f64::INFINITY` sends as fast as the ring
+    /// takes.
     pub fn send(&mut self, rate_pps: f64, time: Duration) {
         let start = io::cpu::now();
         if rate_pps == 0.0 {
@@ -206,10 +213,27 @@ impl Source {
         }
         let gap_ns = 1e9 / rate_pps;
         let mut next_ns = start.as_ns() as f64 + self.gap(gap_ns);
+        let mut paused = start;
         loop {
             let now = io::cpu::now();
             if now - start >= time {
                 return;
+            }
+            let early_ns = next_ns - now.as_ns() as f64;
+            if early_ns > 2.0 * AWAKE_NS {
+                // Others may have the core until shortly before the next packet.
+                let left = (time - (now - start)).as_nanos() as f64;
+                let sleep_ns = (early_ns - AWAKE_NS).min(left);
+                std::thread::sleep(Duration::from_nanos(sleep_ns as u64));
+                paused = io::cpu::now();
+                continue;
+            }
+            if now - paused >= PAUSE_EVERY {
+                std::thread::sleep(PAUSE);
+                paused = io::cpu::now();
+                // What was not sent meanwhile is not made up for.
+                next_ns = paused.as_ns() as f64 + self.gap(gap_ns);
+                continue;
             }
             while next_ns <= now.as_ns() as f64 && !self.batch.is_full() {
                 next_ns += self.gap(gap_ns);

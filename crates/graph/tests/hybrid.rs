@@ -13,10 +13,17 @@ const WAKE_NS: u64 = 17_000;
 const NAP_NS: u64 = 14_000;
 const PACKET_NS: u64 = 200;
 const PASS_NS: u64 = 500;
+/// Most time of empty passes that are made at once, nanoseconds.
+const SPIN_NS: u64 = 5_000;
+
+/// How late sleeps end, evenly spread, on a quiet machine and on one that others use too, nanoseconds.
+const QUIET_NS: std::ops::Range<u64> = 15_000..25_000;
+const NOISY_NS: std::ops::Range<u64> = 30_000..130_000;
 
 /// A core, its worker and its load, in virtual time.
 struct Model {
     hybrid: Hybrid,
+    late_ns: std::ops::Range<u64>,
     random: Random,
     now_ns: u64,
     cpu_ns: u64,
@@ -41,6 +48,7 @@ impl Model {
         };
         Self {
             hybrid: Hybrid::new(config, Instant::ZERO),
+            late_ns: QUIET_NS,
             random: Random::new(seed),
             now_ns: 0,
             cpu_ns: 0,
@@ -52,6 +60,10 @@ impl Model {
     fn gap_ns(&mut self, rate_pps: f64) -> f64 {
         let uniform = (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         -(1.0 - uniform).ln() * 1e9 / rate_pps
+    }
+
+    fn late_ns(&mut self) -> u64 {
+        self.late_ns.start + self.random.below(self.late_ns.end - self.late_ns.start)
     }
 
     fn run(&mut self, rate_pps: f64, time: Duration) -> Shown {
@@ -84,9 +96,13 @@ impl Model {
             before = Before::Pass;
             match decision {
                 _ if pkts > 0 => {}
-                Decision::Spin => {}
+                Decision::Spin => {
+                    // Many empty passes at once, up to the next packet.
+                    let next_ns = (self.next_packet_ns as u64).saturating_sub(self.now_ns);
+                    self.work(next_ns.min(SPIN_NS));
+                }
                 Decision::Nap(length) => {
-                    let late = Duration::from_nanos(5_000 + self.random.below(10_000));
+                    let late = Duration::from_nanos(self.late_ns());
                     self.work(NAP_NS); // going to sleep, mostly
                     self.now_ns += (length + late).as_nanos() as u64;
                     before = Before::Nap { late };
@@ -96,7 +112,7 @@ impl Model {
                         self.now_ns = end_ns;
                         continue;
                     }
-                    let wake_ns = 15_000 + self.random.below(10_000);
+                    let wake_ns = self.late_ns();
                     self.now_ns = self.now_ns.max(self.next_packet_ns as u64) + wake_ns;
                     self.cpu_ns += WAKE_NS;
                     before = Before::Interrupt;
@@ -165,8 +181,52 @@ fn no_steady_load_makes_it_flap() {
 }
 
 #[test]
+fn how_late_sleeps_end_is_learned_and_the_budget_holds() {
+    for rate_pps in [1e3, 1e4, 5e4] {
+        let mut model = Model::new(100, 8);
+        model.late_ns = NOISY_NS;
+        model.run(rate_pps, 2 * SECOND);
+        let shown = model.run(rate_pps, 3 * SECOND);
+        let lateness = model.hybrid.lateness().as_micros();
+        assert!(
+            (115..=130).contains(&lateness),
+            "{rate_pps} pps: {lateness} us, {shown:?}"
+        );
+        assert_eq!(shown.state, State::Poll, "{rate_pps} pps: {shown:?}");
+        assert!(shown.p99_us <= 100, "{rate_pps} pps: {shown:?}");
+        assert!(shown.flips <= 5, "{rate_pps} pps: {shown:?}");
+    }
+}
+
+#[test]
+fn a_machine_that_gets_quiet_while_the_worker_polls_is_noticed() {
+    let mut model = Model::new(100, 8);
+    model.late_ns = NOISY_NS;
+    model.run(1e3, 2 * SECOND);
+    assert_eq!(model.hybrid.state(), State::Poll);
+    model.late_ns = QUIET_NS;
+    model.run(1e3, 60 * SECOND);
+    let shown = model.run(1e3, 2 * SECOND);
+    assert_eq!((shown.state, shown.flips), (State::Wait, 0));
+    assert!(shown.p99_us <= 100, "{shown:?}");
+}
+
+#[test]
+fn a_machine_that_gets_noisy_while_the_worker_waits_is_noticed() {
+    let mut model = Model::new(100, 9);
+    model.run(1e3, 5 * SECOND);
+    let quiet = model.run(1e3, 5 * SECOND);
+    assert_eq!((quiet.state, quiet.flips), (State::Wait, 0));
+    model.late_ns = NOISY_NS;
+    model.run(1e3, 30 * SECOND);
+    let shown = model.run(1e3, 2 * SECOND);
+    assert_eq!(shown.state, State::Poll, "{shown:?}");
+    assert!(shown.p99_us <= 100, "{shown:?}");
+}
+
+#[test]
 fn a_budget_that_no_sleep_meets_is_met_by_polling() {
-    let mut model = Model::new(30, 5);
+    let mut model = Model::new(20, 5);
     model.run(1e5, SECOND);
     let shown = model.run(1e5, SECOND);
     assert_eq!(shown.state, State::Poll, "{shown:?}");

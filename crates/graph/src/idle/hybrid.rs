@@ -5,8 +5,11 @@
 //! sleeps until an interrupt: free while idle, but each wake-up costs, and adds the wake's latency. The
 //! machine keeps what it needs to compare them:
 //!
-//! * the nap's length follows from the budget, less the lateness that naps were seen to have (their 98th
-//!   percentile) and bounded by what a ring can hold at the rate seen;
+//! * how late sleeps end (a histogram): seen at every nap, and, since a wake-up by interrupt takes the same
+//!   way through scheduler and idle states as one by timer, also what a wake-up adds. In Poll and Wait a
+//!   rare short nap, a probe, keeps it up to date: at start, and only while packets come;
+//! * the nap's length: the longest after which no more than one packet in a hundred has waited longer than
+//!   the budget, bounded by what a ring can hold at the rate seen;
 //! * the CPU time of a wake-up and of a nap, learned from the thread's own CPU time;
 //! * how often interrupts would come: counted in Wait, estimated from the share of naps that found
 //!   something in Nap, from the passes that found something in Poll.
@@ -19,6 +22,7 @@ use core::time::Duration;
 
 use wire::Instant;
 
+use super::lateness::Lateness;
 use super::{Before, Decision, Pass, State};
 
 /// Configuration of the hybrid policy.
@@ -26,7 +30,7 @@ use super::{Before, Decision, Pass, State};
 pub struct HybridConfig {
     /// Added latency that the operator accepts, 99th percentile.
     pub latency_budget: Duration,
-    /// Latency of a wake-up by interrupt on this machine, 99th percentile.
+    /// First guess at how late a sleep ends on this machine, 99th percentile; what is seen replaces it.
     pub wake: Duration,
     /// Shortest nap that is worth its cost.
     pub nap_min: Duration,
@@ -39,7 +43,7 @@ pub struct HybridConfig {
 }
 
 impl Default for HybridConfig {
-    /// A budget of 100 us; wake-ups as on a busy virtual machine, 60 us.
+    /// A budget of 100 us; at first wake-ups as on a busy virtual machine, 60 us.
     fn default() -> Self {
         Self {
             latency_budget: Duration::from_micros(100),
@@ -54,6 +58,18 @@ impl Default for HybridConfig {
 
 /// Interval at which costs are learned and fast changes decided.
 const FAST: Duration = Duration::from_millis(20);
+/// Wake-ups in Wait to each of which belongs one probe: a nap of the shortest length in place of a sleep.
+const PROBE_WAKES: u32 = 64;
+/// Interval of such probes in Poll.
+const PROBE_EVERY: Duration = Duration::from_millis(20);
+/// Naps from which on the lateness counts as known: as many are made at the start.
+const KNOWN: u32 = 256;
+/// Naps after which all that were seen lose half of their weight: in Nap, where they are many, and elsewhere.
+const MEMORY: (u32, u32) = (8192, 2 * KNOWN);
+/// Share of packets that naps may delay more than the budget: a little less than a 99th percentile allows.
+const OVER_BUDGET: f64 = 0.008;
+/// Share of the budget that a wake-up may take, in Wait, and for a change to Wait.
+const WAIT_SHARE: (f64, f64) = (1.0, 0.8);
 /// Interval at which a budget that only polling or napping meets is held against the rate.
 const RATE: Duration = Duration::from_millis(60);
 /// Wake-ups in [`RATE`] from which on such a budget is kept (200 a second).
@@ -122,27 +138,6 @@ impl Window {
     }
 }
 
-/// How late naps end: the mean, and the 98th percentile by a walk that steps up 49 times as far as down.
-#[derive(Clone, Copy, Debug)]
-struct Lateness {
-    mean_ns: f64,
-    high_ns: f64,
-}
-
-impl Lateness {
-    const STEP_NS: f64 = 2_000.0;
-
-    fn record(&mut self, late: Duration) {
-        let late = late.as_nanos() as f64;
-        self.mean_ns += (late.min(1e6) - self.mean_ns) / 64.0;
-        if late > self.high_ns {
-            self.high_ns = (self.high_ns + Self::STEP_NS * 0.98).min(late);
-        } else {
-            self.high_ns -= Self::STEP_NS * 0.02;
-        }
-    }
-}
-
 /// The machine.
 #[derive(Debug)]
 pub struct Hybrid {
@@ -155,6 +150,10 @@ pub struct Hybrid {
     level: u32,
     nap: Duration,
     late: Lateness,
+    /// The 99th percentile of that, or the first guess.
+    tail_ns: f64,
+    /// Enough naps were seen.
+    is_known: bool,
     wake_cost_ns: f64,
     nap_cost_ns: f64,
     rate_pps: f64,
@@ -165,6 +164,9 @@ pub struct Hybrid {
     busy: Option<Duration>,
     last_pkts: Instant,
     last_pass: Instant,
+    last_nap: Instant,
+    /// Wake-ups since then.
+    wakes: u32,
     cpu: Duration,
 }
 
@@ -179,10 +181,9 @@ impl Hybrid {
             flips: 0,
             level: 0,
             nap: config.nap_min,
-            late: Lateness {
-                mean_ns: 10_000.0,
-                high_ns: 20_000.0,
-            },
+            late: Lateness::new(Duration::from_micros(10)),
+            tail_ns: config.wake.as_nanos() as f64,
+            is_known: false,
             wake_cost_ns: 17_000.0,
             nap_cost_ns: 14_000.0,
             rate_pps: 0.0,
@@ -192,6 +193,8 @@ impl Hybrid {
             busy: None,
             last_pkts: now,
             last_pass: now,
+            last_nap: now,
+            wakes: 0,
             cpu: Duration::ZERO,
         };
         hybrid.nap = hybrid.nap_length();
@@ -221,6 +224,11 @@ impl Hybrid {
         )
     }
 
+    /// Returns how late sleeps end, 99th percentile, as learned so far.
+    pub fn lateness(&self) -> Duration {
+        Duration::from_nanos(self.tail_ns as u64)
+    }
+
     /// Tells the CPU time of the thread so far.
     pub fn cpu_time(&mut self, cpu: Duration) {
         self.cpu = cpu;
@@ -237,8 +245,20 @@ impl Hybrid {
             gap
         };
         self.last_pass = now;
-        if let Before::Nap { late } = pass.before {
-            self.late.record(late);
+        match pass.before {
+            Before::Nap { late } => {
+                let memory = if self.state == State::Nap {
+                    MEMORY.0
+                } else {
+                    MEMORY.1
+                };
+                self.late.record(late, memory);
+                self.is_known |= self.late.weight() >= KNOWN;
+                self.last_nap = now;
+                self.wakes = 0;
+            }
+            Before::Interrupt => self.wakes += 1,
+            Before::Pass | Before::Other => {}
         }
         self.fast.count(pass, idle);
         if pass.pkts > 0 {
@@ -263,9 +283,20 @@ impl Hybrid {
             self.review(now);
         }
         match self.state {
-            State::Poll => Decision::Spin,
             State::Nap => Decision::Nap(self.nap),
+            _ if self.is_probe_due(now) => Decision::Nap(self.config.nap_min),
+            State::Poll => Decision::Spin,
             State::Wait => Decision::Block,
+        }
+    }
+
+    /// Tells whether a nap is to show how late sleeps end now. It holds up packets, so that naps in Poll
+    /// take less than a hundredth of the time.
+    fn is_probe_due(&self, now: Instant) -> bool {
+        match self.state {
+            State::Poll => !self.is_known || now - self.last_nap >= PROBE_EVERY,
+            State::Nap => false,
+            State::Wait => self.wakes >= PROBE_WAKES,
         }
     }
 
@@ -286,6 +317,9 @@ impl Hybrid {
             window.nap_hits += fast.nap_hits;
             window.wakes += fast.wakes;
             window.idle_ns += fast.idle_ns;
+        }
+        if let Some(tail_ns) = self.late.tail_ns() {
+            self.tail_ns = tail_ns;
         }
         self.nap = self.nap_length();
         let next = self
@@ -310,7 +344,7 @@ impl Hybrid {
         let (cost_ns, events) = match self.state {
             State::Poll => return,
             State::Nap => (&mut self.nap_cost_ns, fast.naps),
-            State::Wait => (&mut self.wake_cost_ns, fast.wakes),
+            State::Wait => (&mut self.wake_cost_ns, fast.wakes + fast.naps),
         };
         if events >= 10 {
             let seen_ns = (cpu_ns / f64::from(events)).clamp(1_000.0, 200_000.0);
@@ -405,34 +439,41 @@ impl Hybrid {
 
     /// Returns the nap that the budget allows, at the lateness and the rate seen.
     fn nap_length(&self) -> Duration {
-        let late_ns = self.late.high_ns;
-        // Part of a nap's cost is going to sleep: packets that come in that time wait for it too.
-        let budget_ns =
-            self.config.latency_budget.as_nanos() as f64 * 0.95 - late_ns - self.nap_cost_ns / 2.0;
-        let ring_ns = f64::from(self.config.backlog_pkts) * 1e9 / self.rate_pps.max(1.0) - late_ns;
-        let nap_ns = budget_ns
-            .min(ring_ns)
-            .min(self.config.nap_max.as_nanos() as f64);
+        // Much of a nap's cost is going to sleep: packets that come in that time wait for it too.
+        let budget_ns = self.config.latency_budget.as_nanos() as f64 - self.nap_cost_ns;
+        let ring_ns =
+            f64::from(self.config.backlog_pkts) * 1e9 / self.rate_pps.max(1.0) - self.tail_ns;
+        let max_ns = ring_ns.min(self.config.nap_max.as_nanos() as f64);
+        let nap_ns = if self.is_known {
+            self.late.longest_nap_ns(budget_ns, OVER_BUDGET, max_ns)
+        } else {
+            max_ns.min(budget_ns - self.tail_ns)
+        };
         Duration::from_nanos(nap_ns.max(1_000.0) as u64)
     }
 
     fn nap_meets_budget(&self) -> bool {
-        // Once napping, a little less is enough: lateness wavers.
+        // Once napping, less is enough: lateness wavers.
         let least = if self.state == State::Nap {
             self.config.nap_min / 2
         } else {
-            self.config.nap_min
+            self.config.nap_min + self.config.latency_budget / 16
         };
         self.nap >= least
     }
 
     fn wait_meets_budget(&self) -> bool {
-        self.config.wake <= self.config.latency_budget
+        let share = if self.state == State::Wait {
+            WAIT_SHARE.0
+        } else {
+            WAIT_SHARE.1
+        };
+        self.tail_ns <= self.config.latency_budget.as_nanos() as f64 * share
     }
 
     /// Returns the share of a core that naps cost.
     fn nap_cost(&self) -> f64 {
-        let asleep_ns = self.nap.as_nanos() as f64 + self.late.mean_ns;
+        let asleep_ns = self.nap.as_nanos() as f64 + self.late.mean_ns();
         self.nap_cost_ns / (self.nap_cost_ns + asleep_ns)
     }
 

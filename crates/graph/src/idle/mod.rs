@@ -13,6 +13,7 @@
 //! One worker may have ports of different modes; it waits as the most eager of them asks ([`Engine`]).
 
 pub mod hybrid;
+mod lateness;
 pub mod paper;
 
 use core::time::Duration;
@@ -176,26 +177,25 @@ impl Engine {
         if self.polls {
             return Decision::Spin;
         }
-        let mut state = State::Wait;
-        let mut nap = Duration::MAX;
-        if let Some(hybrid) = &mut self.hybrid {
-            if let Decision::Nap(length) = hybrid.pass(pass) {
-                nap = length;
-            }
-            state = state.min(hybrid.state());
-        }
+        let mut papers = State::Wait;
         for (paper, &pkts) in self.papers.iter_mut().zip(port_pkts) {
             if let Some(paper) = paper {
                 paper.pass(&Pass { pkts, ..*pass });
-                state = state.min(paper.state());
+                papers = papers.min(paper.state());
             }
         }
-        self.state = state;
-        match state {
-            _ if pass.pkts > 0 => Decision::Spin,
-            State::Poll => Decision::Spin,
-            State::Nap => Decision::Nap(nap),
-            State::Wait => Decision::Block,
+        let (hybrid, decision) = match &mut self.hybrid {
+            Some(hybrid) => {
+                let decision = hybrid.pass(pass);
+                (hybrid.state(), decision)
+            }
+            None => (State::Wait, Decision::Block),
+        };
+        self.state = papers.min(hybrid);
+        if pass.pkts > 0 || papers == State::Poll {
+            Decision::Spin
+        } else {
+            decision
         }
     }
 }
