@@ -3,7 +3,7 @@
 //! `cargo run --release -p tidegate-bench -- io8_zero_loss` (as root).
 //!
 //! All stand in the same place between the same two ports of the same tester, with all receive work on
-//! their own core. At 64 B also with the receive work on the tester's core, as veth pairs do by default.
+//! their own core, in real time where that is allowed. At 64 B also with the receive work on the tester's core, as veth pairs do by default.
 //! PF_RING, the other peer of the paper, cannot be had (docs/benchmarking.md).
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use lab::dut::{NodeDriver, NodeOptions, NodeRole};
 use lab::machine::pin_to_cpu;
 use lab::rfc2544::{self, Limit, Throughput};
 use lab::rig::{Dut, Rig, RigOptions};
-use lab::traffic::FRAME_SIZES;
+use lab::traffic::{FRAME_SIZES, TrialPlan};
 use serde_json::{Value, json};
 
 /// The experiment of IO-8: the highest rate without loss.
@@ -25,14 +25,14 @@ struct Arguments {
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
-    /// Interleaved rounds; figures are medians over them.
+    /// Interleaved rounds at 64 B, of which figures are medians; the other sizes are measured in the first.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Frame sizes, bytes with FCS, with commas.
     #[arg(long, value_delimiter = ',', default_values_t = FRAME_SIZES)]
     sizes: Vec<u16>,
     /// Length of a trial, milliseconds.
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = 250)]
     trial_ms: u64,
     /// Idle mode of our node.
     #[arg(long, default_value = "hybrid")]
@@ -74,12 +74,15 @@ fn dut(name: &str, arguments: &Arguments) -> Result<Dut> {
     }
 }
 
-/// Measures one device at all sizes.
+/// Pause after each trial.
+const PAUSE: Duration = Duration::from_millis(40);
+
+/// Measures one device at these sizes.
 fn measure(
     index: usize,
     receive: Receive,
     arguments: &Arguments,
-    tester_cpu: usize,
+    (tester_cpu, sizes): (usize, &[u16]),
     results: &mut BTreeMap<Key, Vec<Throughput>>,
 ) -> Result<()> {
     let options = rfc2544::Options {
@@ -95,12 +98,17 @@ fn measure(
     })
     .context(title)?;
     pin_to_cpu(tester_cpu)?;
-    let sizes: &[u16] = match receive {
-        Receive::OwnCore => &arguments.sizes,
-        Receive::TesterCore => &[64],
-    };
+    // Where it is not allowed, what else runs is in the figures.
+    let _ = rig.run_in_real_time();
     for &size in sizes {
-        let found = rfc2544::measure_throughput(&options, &mut rig.device(size)?);
+        let mut device = rig.device(size)?;
+        let mut trial = |plan: &TrialPlan| {
+            let trial = device(plan);
+            // Others get both cores.
+            std::thread::sleep(PAUSE);
+            trial
+        };
+        let found = rfc2544::measure_throughput(&options, &mut trial);
         results
             .entry((index, receive, size))
             .or_default()
@@ -127,11 +135,17 @@ impl Found {
             for index in order {
                 for receive in [Receive::OwnCore, Receive::TesterCore] {
                     eprintln!("round {}, {}, {receive:?}", round + 1, DUTS[index].1);
+                    let sizes: &[u16] = match receive {
+                        Receive::OwnCore if round == 0 => &arguments.sizes,
+                        _ => &[64],
+                    };
                     // A thread of its own, since it is pinned, and a device's processes end with it.
                     let result = std::thread::scope(|scope| {
                         let results = &mut results;
                         scope
-                            .spawn(move || measure(index, receive, arguments, tester_cpu, results))
+                            .spawn(move || {
+                                measure(index, receive, arguments, (tester_cpu, sizes), results)
+                            })
                             .join()
                     });
                     result.map_err(|_| anyhow::anyhow!("the tester panicked"))??;

@@ -129,16 +129,16 @@ impl Rig {
     fn generate(&self, forwarder: i32, packets: u32) -> Result<Duration, Failure> {
         let frame = frame(self.line.left.node_mac, self.line.left.mac);
         let generator = &self.generator;
-        cpu::set_real_time(forwarder, true)?;
+        cpu::set_real_time(forwarder, 1)?;
         let each = self.line.left.namespace.run(|| {
             cpu::pin(GENERATOR_CPU)?;
-            cpu::set_real_time(0, true)?;
+            cpu::set_real_time(0, 1)?;
             let each = generator.run_live(&frame, LOOPBACK, packets, 64);
             each.map_err(std::io::Error::other)
         });
         // What waits in rings has time to pass.
         std::thread::sleep(Duration::from_millis(20));
-        cpu::set_real_time(forwarder, false)?;
+        cpu::set_real_time(forwarder, 0)?;
         // Real-time threads may have 95 % of each second.
         std::thread::sleep(self.window / 2);
         Ok(each??)

@@ -48,6 +48,8 @@ pub(crate) fn main() -> Result<()> {
         idle_mode: "hybrid".into(),
     };
     let files_before = shared_files();
+    let mut report = Report::new("restart");
+    bench::run_in_real_time(&mut report);
     let mut rig = Rig::new(&RigOptions {
         receive_on_dut_cpu: false,
         ..RigOptions::new(Dut::Node(node_options.clone()))
@@ -90,7 +92,6 @@ pub(crate) fn main() -> Result<()> {
         }
     }
     let worst = restarts_ms.iter().copied().fold(0.0, f64::max);
-    let mut report = Report::new("restart");
     report.figure("worst_restart_ms", worst);
     report.figure("median_restart_ms", median(&restarts_ms));
     report.figure("leftovers", left as f64);

@@ -1,4 +1,6 @@
 //! Counters that one worker writes and anyone reads: plain relaxed atomics, no lock, no read-modify-write.
+//! What holds them is aligned to two cache lines (processors fetch lines in pairs), so that nothing else is
+//! in a line that a worker writes.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,6 +32,7 @@ impl Counter {
 
 /// An edge's counter.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct EdgeCounters {
     /// The edge's name.
     pub name: &'static str,
@@ -41,6 +44,7 @@ pub struct EdgeCounters {
 
 /// What a node did.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct NodeCounters {
     /// The node's name.
     pub name: String,
@@ -98,6 +102,7 @@ impl NodeCounters {
 
 /// What one worker did; shared with the control side, which only reads.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct WorkerCounters {
     /// What the worker does now: 0 polls, 1 naps, 2 waits for interrupts, 3 stopped.
     pub state: Counter,
@@ -164,6 +169,7 @@ pub struct WorkerCounters {
 
 /// What one worker's queue of a port did.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct PortCounters {
     /// See [`io::QueueStats::rx_pkts`].
     pub rx_pkts: Counter,

@@ -57,20 +57,20 @@ pub fn thread_id() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Makes a thread (0: the calling one) run before all normal ones, or a normal one again. A thread that
-/// spins so for most of a second is stopped by the kernel for the rest of it
-/// (`kernel.sched_rt_runtime_us`).
+/// Makes a thread (0: the calling one) run before all normal ones (`SCHED_FIFO`, priority 1 to 99, the
+/// highest first), or with priority 0 a normal one again. A thread that spins so for most of a second is
+/// stopped by the kernel for a while (`kernel.sched_rt_runtime_us`). Threads that it starts inherit it.
 ///
 /// # Errors
 /// The kernel's answer: `EPERM` without privilege.
-pub fn set_real_time(thread: i32, on: bool) -> io::Result<()> {
-    let (policy, priority) = if on {
-        (libc::SCHED_FIFO, 1)
+pub fn set_real_time(thread: i32, priority: u8) -> io::Result<()> {
+    let policy = if priority > 0 {
+        libc::SCHED_FIFO
     } else {
-        (libc::SCHED_OTHER, 0)
+        libc::SCHED_OTHER
     };
     let parameter = libc::sched_param {
-        sched_priority: priority,
+        sched_priority: priority.into(),
     };
     // SAFETY: passes an initialised block.
     let result = unsafe { libc::sched_setscheduler(thread, policy, &raw const parameter) };

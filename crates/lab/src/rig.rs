@@ -130,6 +130,8 @@ pub struct Rig {
     driver: String,
     device: Device,
     line: Option<Line>,
+    /// The kernel's threads that receive for the device under test.
+    napi_threads: Vec<i32>,
 }
 
 /// What must be kept alive.
@@ -202,6 +204,28 @@ impl Rig {
         Ok(move |plan: &TrialPlan| tester.run(&profile, plan))
     }
 
+    /// Lets the device under test, the kernel's receiving for it, and the calling thread (the tester) run
+    /// before all that the machine does besides. Receiving goes before forwarding, as it does where both
+    /// are normal: interrupts come first. The tester has to pause between trials.
+    ///
+    /// # Errors
+    /// The kernel does not allow it.
+    pub fn run_in_real_time(&self) -> std::io::Result<()> {
+        io::cpu::set_real_time(0, 1)?;
+        let threads = match &self.device {
+            Device::Node(node) => threads(node.pid(), |_| true)?,
+            Device::Libpcap(_) => threads(std::process::id(), |name| name == "libpcap")?,
+            Device::Passive => Vec::new(),
+        };
+        for thread in threads {
+            io::cpu::set_real_time(thread, 1)?;
+        }
+        for &thread in &self.napi_threads {
+            io::cpu::set_real_time(thread, 2)?;
+        }
+        Ok(())
+    }
+
     /// Replaces the node, e.g. after a kill.
     pub fn replace_node(&mut self, node: NodeProcess) {
         self.device = Device::Node(node);
@@ -251,10 +275,11 @@ impl Rig {
         };
         let (tx, tx_driver) = endpoint(&line.left.namespace, &line.left.device, options.tester)?;
         let (rx, rx_driver) = endpoint(&line.right.namespace, &line.right.device, options.tester)?;
+        let mut napi_threads = Vec::new();
         if options.receive_on_dut_cpu {
             // After the device has started: attaching a program to a veth makes its threads anew.
             for device in devices {
-                line.node.receive_on_cpu(device, options.dut_cpu)?;
+                napi_threads.extend(line.node.receive_on_cpu(device, options.dut_cpu)?);
             }
         }
         let (left, right) = (&line.left, &line.right);
@@ -273,6 +298,7 @@ impl Rig {
             driver: format!("{tx_driver} / {rx_driver}"),
             device,
             line: Some(line),
+            napi_threads,
         })
     }
 
@@ -296,6 +322,7 @@ impl Rig {
             driver: format!("{tx_driver} / {rx_driver}"),
             device: Device::Passive,
             line: None,
+            napi_threads: Vec::new(),
         })
     }
 
@@ -317,6 +344,19 @@ impl Rig {
             format!("; the node says: {log}")
         }))
     }
+}
+
+/// Lists the threads of a process whose names are wanted.
+fn threads(process: u32, wanted: impl Fn(&str) -> bool) -> std::io::Result<Vec<i32>> {
+    let mut threads = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let task = task?;
+        // A thread may end meanwhile.
+        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        let id: Option<i32> = task.file_name().to_str().and_then(|id| id.parse().ok());
+        threads.extend(id.filter(|_| wanted(name.trim())));
+    }
+    Ok(threads)
 }
 
 /// Opens a port of the tester.

@@ -67,7 +67,7 @@ const KNOWN: u32 = 256;
 /// Naps after which all that were seen lose half of their weight: in Nap, where they are many, and elsewhere.
 const MEMORY: (u32, u32) = (8192, 2 * KNOWN);
 /// Share of packets that naps may delay more than the budget: a little less than a 99th percentile allows.
-const OVER_BUDGET: f64 = 0.008;
+const OVER_BUDGET: f64 = 0.006;
 /// Share of the budget that a wake-up may take, in Wait, and for a change to Wait.
 const WAIT_SHARE: (f64, f64) = (1.0, 0.8);
 /// Interval at which a budget that only polling or napping meets is held against the rate.
