@@ -16,6 +16,8 @@ const LOOKED_AT: usize = 3;
 
 /// Counts what a killed node left in its namespace and on the machine.
 fn leftovers(rig: &Rig, devices_before: usize, files_before: usize) -> Result<usize> {
+    // The worker's core is the other one.
+    lab::machine::pin_to_cpu(1)?;
     let line = rig.line().context("the rig has namespaces")?;
     let devices = line.node.links()?.list()?;
     let indices: Vec<u32> = devices.iter().map(|device| device.index).collect();

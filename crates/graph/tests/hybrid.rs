@@ -205,7 +205,7 @@ fn a_machine_that_gets_quiet_while_the_worker_polls_is_noticed() {
     model.run(1e3, 2 * SECOND);
     assert_eq!(model.hybrid.state(), State::Poll);
     model.late_ns = QUIET_NS;
-    model.run(1e3, 60 * SECOND);
+    model.run(1e3, 90 * SECOND);
     let shown = model.run(1e3, 2 * SECOND);
     assert_eq!((shown.state, shown.flips), (State::Wait, 0));
     assert!(shown.p99_us <= 100, "{shown:?}");

@@ -185,6 +185,7 @@ fn mac(id: PortId, side: u8) -> MacAddress {
 
 /// A queue of a `mem` port.
 #[derive(Debug)]
+#[repr(align(128))]
 struct MemQueue {
     side: usize,
     port: PortId,

@@ -89,6 +89,7 @@ pub(crate) fn open(
 
 /// A queue of a `null` port.
 #[derive(Debug)]
+#[repr(align(128))]
 struct NullQueue {
     port: PortId,
     templates: Vec<Vec<u8>>,

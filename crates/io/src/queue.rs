@@ -74,7 +74,9 @@ pub struct QueueStats {
 /// A receive and a transmit queue of one port, owned by one worker.
 ///
 /// All calls are bounded and none blocks. Frames that the driver holds (posted for receiving, or
-/// being sent) belong to it until `rx`, `tx` or `close` gives them back to the pool.
+/// being sent) belong to it until `rx`, `tx` or `close` gives them back to the pool. Drivers that several
+/// workers use at once align their queues to two cache lines (`repr(align(128))`): workers write no line
+/// that another one has something in.
 pub trait Queue: Send + core::fmt::Debug {
     /// Appends received frames to `batch`, as many as are there and fit; returns how many. Also
     /// reclaims what has been sent and posts free frames for receiving.

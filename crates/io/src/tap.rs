@@ -124,6 +124,7 @@ pub(crate) fn open(
 
 /// A queue of a `tap` port.
 #[derive(Debug)]
+#[repr(align(128))]
 struct TapQueue {
     port: PortId,
     /// `None` after closing.

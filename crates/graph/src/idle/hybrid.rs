@@ -60,12 +60,13 @@ impl Default for HybridConfig {
 const FAST: Duration = Duration::from_millis(20);
 /// Wake-ups in Wait to each of which belongs one probe: a nap of the shortest length in place of a sleep.
 const PROBE_WAKES: u32 = 64;
-/// Interval of such probes in Poll.
+/// Shortest interval of such probes in Poll, and the share of the time that they may take, as a divisor.
 const PROBE_EVERY: Duration = Duration::from_millis(20);
+const PROBE_SHARE: u32 = 400;
 /// Naps from which on the lateness counts as known: as many are made at the start.
-const KNOWN: u32 = 256;
+const KNOWN: u32 = 192;
 /// Naps after which all that were seen lose half of their weight: in Nap, where they are many, and elsewhere.
-const MEMORY: (u32, u32) = (8192, 2 * KNOWN);
+const MEMORY: (u32, u32) = (8192, 256);
 /// Share of packets that naps may delay more than the budget: a little less than a 99th percentile allows.
 const OVER_BUDGET: f64 = 0.006;
 /// Share of the budget that a wake-up may take, in Wait, and for a change to Wait.
@@ -167,6 +168,8 @@ pub struct Hybrid {
     last_nap: Instant,
     /// Wake-ups since then.
     wakes: u32,
+    /// Interval of probes in Poll.
+    probe_every: Duration,
     cpu: Duration,
 }
 
@@ -195,6 +198,7 @@ impl Hybrid {
             last_pass: now,
             last_nap: now,
             wakes: 0,
+            probe_every: PROBE_EVERY,
             cpu: Duration::ZERO,
         };
         hybrid.nap = hybrid.nap_length();
@@ -290,11 +294,11 @@ impl Hybrid {
         }
     }
 
-    /// Tells whether a nap is to show how late sleeps end now. It holds up packets, so that naps in Poll
-    /// take less than a hundredth of the time.
+    /// Tells whether a nap is to show how late sleeps end now. It holds up packets: in Poll far fewer than
+    /// would show in a 99th percentile.
     fn is_probe_due(&self, now: Instant) -> bool {
         match self.state {
-            State::Poll => !self.is_known || now - self.last_nap >= PROBE_EVERY,
+            State::Poll => !self.is_known || now - self.last_nap >= self.probe_every,
             State::Nap => false,
             State::Wait => self.wakes >= PROBE_WAKES,
         }
@@ -320,6 +324,8 @@ impl Hybrid {
         }
         if let Some(tail_ns) = self.late.tail_ns() {
             self.tail_ns = tail_ns;
+            let asleep = self.config.nap_min + self.lateness();
+            self.probe_every = PROBE_EVERY.max(asleep * PROBE_SHARE);
         }
         self.nap = self.nap_length();
         let next = self

@@ -21,6 +21,7 @@ const REFUSALS_MAX: u32 = 64;
 
 /// A queue of an `af_packet` port.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct PacketQueue {
     port: PortId,
     rx_socket: PacketSocket,

@@ -53,6 +53,7 @@ struct Rings {
 
 /// A queue of an AF_XDP port.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct XdpQueue {
     /// Before `socket`: a mapping keeps a socket alive. `None` after closing.
     rings: Option<Rings>,
