@@ -7,7 +7,7 @@ use bench::allocations;
 use bench::cs::latency::{Arrivals, Scene, fill};
 use bench::cs::names::{Sites, push};
 use bench::cs::workload::{Block, Catalogue, FRESHNESS_MS, Flat, MIXED};
-use bench::cs::{Access, Cache, Ours, store_config};
+use bench::cs::{Cache, Ours, store_config};
 use bench::{Options, Report, median};
 use clap::Parser;
 use content_store::{ContentStore, NewData, Query, Worker};

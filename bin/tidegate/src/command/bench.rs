@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -25,6 +26,70 @@ pub(crate) enum Bench {
     /// the RFC does: 64 means 60 bytes in memory. PF_RING, the other peer of the paper, cannot be had
     /// here; docs/benchmarking.md says why.
     Rfc2544(Rfc2544Args),
+    /// The experiments of CS-8 and CS-9 on the content store: times of Interests and Data packets by size of
+    /// the cache, throughput by threads, beside the paper's own design, an ordered set and a plain trie.
+    ///
+    /// The opponents are in the program `tidegate-bench`, which must lie beside this one. The sizes of the paper
+    /// need 2.5 KB of memory a block, twice: 20 GB for 4,000,000 blocks.
+    Cs(CsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CsArgs {
+    /// A list of site names, one a line (plain or gzip), that files are named after.
+    #[arg(long, value_name = "FILE")]
+    names: Option<PathBuf>,
+    /// Sizes of the cache, blocks of 1 KB, with commas.
+    #[arg(long, value_delimiter = ',', default_value = "250000,500000,1000000")]
+    blocks: Vec<u64>,
+    /// Designs to compare with: paper, set, trie, quick, moka, dashmap, papaya.
+    #[arg(long, value_delimiter = ',', default_value = "paper,set,trie")]
+    against: Vec<String>,
+    /// Where to write figures 6, 7 and 8 as SVG.
+    #[arg(long, value_name = "DIRECTORY")]
+    plots: Option<PathBuf>,
+}
+
+/// Runs the program that has the opponents.
+fn content_store(global: &Global, args: &CsArgs) -> Result<(), Failure> {
+    let program = std::env::current_exe()
+        .map(|here| here.with_file_name("tidegate-bench"))
+        .map_err(|error| Failure::new(Exit::Failed, error))?;
+    if !program.is_file() {
+        return Err(Failure::message(
+            Exit::NotFound,
+            format!(
+                "{} is not there; build it: cargo build --release -p tidegate-bench",
+                program.display()
+            ),
+        ));
+    }
+    let sizes: Vec<String> = args.blocks.iter().map(u64::to_string).collect();
+    let mut command = std::process::Command::new(program);
+    command.arg("cs_experiment");
+    command.args([
+        "--blocks",
+        &sizes.join(","),
+        "--against",
+        &args.against.join(","),
+    ]);
+    if let Some(names) = &args.names {
+        command.arg("--names").arg(names);
+    }
+    if let Some(plots) = &args.plots {
+        command.arg("--plots").arg(plots);
+    }
+    if global.json {
+        command.arg("--json");
+    }
+    let status = command
+        .status()
+        .map_err(|error| Failure::new(Exit::Failed, error))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::silent(Exit::Failed))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -176,6 +241,7 @@ enum TesterDriverName {
 pub(crate) fn run(global: &Global, bench: &Bench) -> Result<(), Failure> {
     match bench {
         Bench::Rfc2544(args) => rfc2544(global, args),
+        Bench::Cs(args) => content_store(global, args),
     }
 }
 
