@@ -44,6 +44,8 @@ programs! {
     tables_lpm,
     tables_pools,
     tables_signature,
+    tcp_loss,
+    tcp_mem,
 }
 
 fn main() -> ExitCode {

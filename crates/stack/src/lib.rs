@@ -23,6 +23,7 @@ pub use error::Error;
 pub use event::{Event, Ready};
 pub use handle::{ListenerHandle, TcpHandle, UdpHandle};
 pub use host::address::{Address, AddressState, Route};
+pub use host::dhcp::Lease;
 pub use sink::{FrameList, TxSink};
 pub use stack::{Stack, Usage};
 pub use tcp::congestion::{Ack, CongestionControl};

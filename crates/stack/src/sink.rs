@@ -39,7 +39,7 @@ impl FrameList {
         self.frames.is_empty()
     }
     /// Returns the frames, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.frames.iter().map(Vec::as_slice)
     }
     /// Takes the oldest frame; give it back by [`recycle`](Self::recycle).

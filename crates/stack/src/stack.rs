@@ -11,6 +11,9 @@ use crate::config::{FlowOwner, StackConfig};
 use crate::event::{Event, Ready};
 use crate::handle::{ListenerHandle, TcpHandle, UdpHandle};
 use crate::host::address::{Address, AddressState, Addressing, Route};
+use crate::host::autoconf::Autoconf;
+use crate::host::dhcp::Dhcp;
+use crate::host::group::Groups;
 use crate::host::neighbour::{Neighbours, Waiting};
 use crate::host::path_mtu::PathMtus;
 use crate::host::queue::HostQueue;
@@ -50,6 +53,9 @@ pub struct Stack {
     pub(crate) neighbours: Neighbours,
     pub(crate) queue: HostQueue,
     pub(crate) paths: PathMtus,
+    pub(crate) groups: Groups,
+    pub(crate) autoconf: Autoconf,
+    pub(crate) dhcp: Option<Dhcp>,
     pub(crate) reassembly: Reassembly,
     pub(crate) told: VecDeque<Told>,
     pub(crate) drops: [u64; DropReason::COUNT],
@@ -86,7 +92,8 @@ impl Stack {
     /// Makes a host; takes the memory of its tables.
     pub fn new(config: StackConfig, now: Instant) -> Self {
         let tcp = TcpTable::new(&config, now.as_ns());
-        Self {
+        let makes_addresses = config.ipv6_autoconfiguration;
+        let mut this = Self {
             mac: config.mac,
             mtu: config.mtu.max(576),
             verify: config.verify_checksums,
@@ -97,21 +104,49 @@ impl Stack {
             neighbours: Neighbours::new(config.limits.neighbours as usize),
             queue: HostQueue::new(config.limits.host_queue as usize),
             paths: PathMtus::default(),
+            groups: Groups::default(),
+            autoconf: Autoconf::default(),
+            dhcp: config.dhcp.then(|| Dhcp::new(now.as_ns())),
             reassembly: Reassembly::new(config.limits.reassemblies as usize),
             told: VecDeque::new(),
             drops: [0; DropReason::COUNT],
             limits: TokenBuckets::new(8, Pages::Normal),
+        };
+        if makes_addresses {
+            this.start_autoconf(now.as_ns());
         }
+        this
     }
 
     /// Gives the host an address; `prefix` bits of it are on the link. False when there are too many.
+    ///
+    /// It is used at once; the caller vouches that nobody else has it.
     pub fn add_address(&mut self, ip: IpAddr, prefix: u8) -> bool {
-        self.addressing
-            .add_address(Address::new(ip, prefix, AddressState::Preferred))
+        let is_new = !self
+            .addressing
+            .addresses
+            .iter()
+            .any(|address| address.ip == ip);
+        let added = self
+            .addressing
+            .add_address(Address::new(ip, prefix, AddressState::Preferred));
+        if let IpAddr::V6(ip) = ip
+            && is_new
+            && added
+        {
+            self.join_solicited(ip, 1);
+        }
+        added
     }
     /// Takes an address away; sessions that have it send no more. False if the host did not have it.
     pub fn remove_address(&mut self, ip: IpAddr) -> bool {
-        self.addressing.remove_address(ip)
+        let removed = self.addressing.remove_address(ip);
+        if let IpAddr::V6(ip) = ip
+            && removed
+        {
+            self.leave_solicited(ip, 1);
+        }
+        removed
     }
     /// Returns the addresses.
     pub fn addresses(&self) -> &[Address] {

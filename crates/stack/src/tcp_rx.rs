@@ -62,7 +62,7 @@ impl Stack {
         };
         let (una, was_opening) = (tcb.snd_una, tcb.state == State::SynSent);
         let reply = tcb.on_segment(segment, &mut ctx);
-        if tcb.state == State::SynReceived && !tcb.has(Flag::OWNED) {
+        if tcb.has(Flag::HALF_OPEN) && matches!(tcb.state, State::SynReceived | State::Closed) {
             tcb.flags.remove(Flag::ACCEPTABLE);
         }
         if tcb.snd_una != una {

@@ -53,7 +53,7 @@ pub(crate) struct UdpSocket {
     error: Option<Error>,
     ttl: u8,
     group_ttl: u8,
-    pub(crate) groups: Vec<IpAddr>,
+    groups: Vec<IpAddr>,
 }
 
 /// All UDP sockets of one worker.
@@ -89,6 +89,10 @@ impl UdpTable {
             spare: Vec::new(),
             scratch: Vec::new(),
         }
+    }
+    pub(crate) fn groups_mut(&mut self, handle: UdpHandle) -> Option<&mut Vec<IpAddr>> {
+        let socket = self.sockets.get_mut(handle.index, handle.generation)?;
+        Some(&mut socket.groups)
     }
     pub(crate) fn take_ready(&mut self, index: u32, generation: u32) -> Option<Ready> {
         let socket = self.sockets.get_mut(index, generation)?;
@@ -394,6 +398,9 @@ impl Stack {
         let (source, to) = Self::ends(rx);
         let from = SocketAddr::new(source, view.source_port());
         let port = view.destination_port();
+        if port == crate::host::dhcp::CLIENT_PORT && self.receive_dhcp(view.payload(), now_ns)? {
+            return Ok(());
+        }
         let is_group = match to {
             IpAddr::V4(ip) => ip.is_multicast(),
             IpAddr::V6(ip) => ip.is_multicast(),

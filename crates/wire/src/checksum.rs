@@ -281,9 +281,12 @@ fn sum_bytes(bytes: &[u8]) -> u16 {
     // Four independent chains of additions with carry; the upper half of each holds the carries.
     let mut lanes = [0u128; 4];
     for block in blocks {
-        let (words, _) = block.as_chunks::<8>();
-        for (lane, word) in lanes.iter_mut().zip(words) {
-            *lane += u128::from(u64::from_ne_bytes(*word));
+        // Spelled out: a zip of lanes and words is a call for each word where it is not inlined.
+        if let ([a, b, c, d], _) = block.as_chunks::<8>() {
+            lanes[0] += u128::from(u64::from_ne_bytes(*a));
+            lanes[1] += u128::from(u64::from_ne_bytes(*b));
+            lanes[2] += u128::from(u64::from_ne_bytes(*c));
+            lanes[3] += u128::from(u64::from_ne_bytes(*d));
         }
     }
     let (words, rest) = rest.as_chunks::<8>();

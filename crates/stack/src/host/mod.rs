@@ -2,8 +2,9 @@
 
 pub(crate) mod address;
 mod arp;
-mod autoconf;
-mod group;
+pub(crate) mod autoconf;
+pub(crate) mod dhcp;
+pub(crate) mod group;
 mod icmp;
 mod ndp;
 pub(crate) mod neighbour;

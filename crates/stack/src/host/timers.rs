@@ -5,10 +5,18 @@ use crate::stack::Stack;
 impl Stack {
     /// Returns when something of the host is due, ns.
     pub(crate) fn host_deadline(&self) -> Option<u64> {
+        let dhcp = self
+            .dhcp
+            .as_ref()
+            .map(|dhcp| dhcp.deadline())
+            .filter(|at| *at != u64::MAX);
         let times = [
             self.neighbours.deadline(),
             self.reassembly.deadline(),
             self.paths.deadline(),
+            self.groups.deadline(),
+            self.autoconf.deadline(),
+            dhcp,
         ];
         times.into_iter().flatten().min()
     }
@@ -18,6 +26,9 @@ impl Stack {
         self.fail_neighbours(now_ns);
         self.paths.expire(now_ns);
         self.expire_fragments(now_ns);
+        self.group_timers(now_ns);
+        self.autoconf_timers(now_ns);
+        self.dhcp_timer(now_ns);
     }
 
     /// Turns what the tables ask for into frames of the host's queue.

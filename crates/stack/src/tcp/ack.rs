@@ -181,7 +181,11 @@ impl Tcb {
         let lost = self.recover(&progress, ctx);
         self.react_to_mark(segment, &progress, ctx);
         self.grow(&progress, rtt_newest, was_limited, lost, ctx);
-        if advanced || progress.delivered > 0 || lost > 0 || self.timer == Timer::Persist {
+        if advanced
+            || progress.delivered > 0
+            || lost > 0
+            || matches!(self.timer, Timer::Persist | Timer::None)
+        {
             self.arm_retransmission(ctx);
         }
         if advanced {

@@ -105,6 +105,11 @@ impl Secrets {
         self.cookies.hash_words(&[a, b, 3]).to_le_bytes()
     }
 
+    /// Makes an interface identifier (RFC 7217 5).
+    pub(crate) fn interface_id(&self, network: u64, mac: u64, counter: u64) -> u64 {
+        self.numbers.hash_words(&[network, mac, counter, 4])
+    }
+
     fn cookie_hash(&self, key: &Key, peer_seq: Seq, tick: u64, at: u32) -> u32 {
         let [a, b, c, d, e] = key.words();
         let hash = self.cookies.hash_words(&[

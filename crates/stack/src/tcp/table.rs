@@ -28,7 +28,6 @@ pub(crate) enum Told {
     Tcp(u32, u32),
     Listener(u32, u32),
     Udp(u32, u32),
-    #[expect(dead_code, reason = "told by the configuration protocols")]
     Addresses,
 }
 

@@ -3,4 +3,8 @@
 #![expect(unreachable_pub, reason = "modules of one test program")]
 
 mod basic;
+mod faults;
+mod host;
+mod states;
 mod support;
+mod syn;
