@@ -7,6 +7,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod alg;
+pub mod guard;
 #[cfg(feature = "lang")]
 pub mod lang;
 pub mod nat;

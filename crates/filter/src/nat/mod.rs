@@ -4,9 +4,10 @@
 //! - [`icmp`]: ICMP errors, outside and inside (RFC 5508).
 //! - [`mapping`]: endpoint-independent mappings, each with an outer port of its own (RFC 4787, RFC 5382).
 //! - [`cgn`]: port blocks for subscribers, drawn or computed (RFC 6888, RFC 7422).
-//! - [`nat64`], [`nptv6`]: between the families (RFC 6146, RFC 7915), between prefixes (RFC 6296).
+//! - [`nptv6`]: between IPv6 prefixes (RFC 6296).
 
 pub mod cgn;
 pub mod icmp;
 pub mod mapping;
+pub mod nptv6;
 pub mod rewrite;

@@ -48,15 +48,21 @@ impl Worker {
         if key.reversed() == *key {
             return Fate::Drop(DropReason::CtInvalid);
         }
+        let segment = segment_of(item);
         let tcp = if key.protocol == ip_protocol::TCP {
-            let start = segment_of(item).map(|segment| start_tcp(walk, &segment));
-            match start {
+            match segment.map(|segment| start_tcp(walk, &segment)) {
                 Some(Ok(tcp)) => Some(tcp),
                 _ => return self.stateless(walk, item, key, CtState::INVALID),
             }
         } else {
             None
         };
+        if let Some(guard) = &mut self.guard {
+            let sequence = segment.map(|segment| segment.sequence);
+            if let Some(reason) = guard.check_new(key, sequence, walk.env.now) {
+                return Fate::Drop(reason);
+            }
+        }
         self.begin_walk();
         let mut draft = Draft {
             key: *key,
@@ -81,6 +87,11 @@ impl Worker {
             Ok(fate) => fate,
             Err(fate) => {
                 self.give_back_draft(walk, &draft);
+                if fate == Fate::Drop(DropReason::FirewallRule)
+                    && let Some(guard) = &mut self.guard
+                {
+                    guard.refused(key, walk.env.now);
+                }
                 fate
             }
         }

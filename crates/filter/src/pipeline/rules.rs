@@ -8,10 +8,14 @@ use crate::verdict::{Effects, NatFlags, NatKind, NatRequest, RuleId, Verdict};
 pub enum Stage {
     /// Those before connection tracking (priority below -200).
     Raw,
-    /// The others, but those of type `nat`.
+    /// The others, but those of type `nat`, with a priority before the translation of their hook (prerouting: -100,
+    /// postrouting: 100).
     Filter,
     /// Those of type `nat`: once a connection, with its first packet.
     Nat,
+    /// Those of prerouting and postrouting with a priority after the translation. At prerouting, they see the
+    /// translated destination; at postrouting, the source is translated after them.
+    Late,
 }
 
 /// A set of rules, as the engine walks it.
@@ -49,7 +53,7 @@ impl Rules for Stateful {
 
     fn has(&self, stage: Stage, hook: Hook) -> bool {
         match stage {
-            Stage::Raw => false,
+            Stage::Raw | Stage::Late => false,
             Stage::Filter => matches!(hook, Hook::Forward | Hook::Input),
             Stage::Nat => self.masquerade && hook == Hook::Postrouting,
         }
@@ -58,7 +62,7 @@ impl Rules for Stateful {
     fn judge(&mut self, stage: Stage, packet: &mut Packet<'_>, _effects: &mut Effects) -> Verdict {
         let inside = packet.iif == self.inside;
         match stage {
-            Stage::Raw => Verdict::Accept,
+            Stage::Raw | Stage::Late => Verdict::Accept,
             Stage::Nat if inside && packet.oif != self.inside => Verdict::Nat(NatRequest {
                 kind: NatKind::Masquerade,
                 flags: if self.random {

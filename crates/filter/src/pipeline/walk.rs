@@ -175,6 +175,11 @@ impl Worker {
         destination: [u8; 16],
         ct: &mut CtView,
     ) -> Option<Fate> {
+        let (late, none) = (Stage::Late, InterfaceId::NONE);
+        let verdict = self.ask(walk, late, Hook::Prerouting, item, none, ct);
+        if let Some(fate) = self.ended_by(walk, item, key, verdict) {
+            return Some(fate);
+        }
         let route = walk.route(item, destination);
         let (hook, oif) = match route {
             Route::Local => (Hook::Input, InterfaceId::NONE),
@@ -186,8 +191,12 @@ impl Worker {
             return Some(fate);
         }
         if hook == Hook::Forward {
-            let verdict = self.ask(walk, Stage::Filter, Hook::Postrouting, item, oif, ct);
-            return self.ended_by(walk, item, key, verdict);
+            for stage in [Stage::Filter, late] {
+                let verdict = self.ask(walk, stage, Hook::Postrouting, item, oif, ct);
+                if let Some(fate) = self.ended_by(walk, item, key, verdict) {
+                    return Some(fate);
+                }
+            }
         }
         None
     }

@@ -14,6 +14,7 @@ use super::outbox::{Outbox, Way};
 use super::rules::{Rules, Stage};
 use super::shared::{FlowHandles, Join, Shared, Table};
 use super::walk::Walk;
+use crate::guard::GuardWorker;
 use crate::nat::cgn::BlockEvent;
 use crate::nat::mapping::{Endpoint, NatWorker, PortSpace};
 use crate::nat::rewrite::is_query;
@@ -67,6 +68,8 @@ pub struct Worker {
     pub(super) index: u16,
     sweeps: [usize; 2],
     fragments_at: Tick,
+    /// The guard in front of all state, if there is one.
+    pub guard: Option<GuardWorker>,
     /// What was counted.
     pub tally: Tally,
 }
@@ -109,6 +112,7 @@ impl Worker {
             index,
             sweeps: [0; 2],
             fragments_at: Tick(0),
+            guard: None,
             tally: Tally::default(),
             shared,
         })
@@ -204,6 +208,12 @@ impl Worker {
         key: &FlowKey,
         found: Option<Flow>,
     ) -> Fate {
+        if let Some(guard) = &mut self.guard
+            && !matches!(kind, Kind::Other)
+            && let Some(reason) = guard.check(key, walk.env.now)
+        {
+            return Fate::Drop(reason);
+        }
         if walk.rules.has(Stage::Raw, Hook::Prerouting)
             && let Some(fate) = self.raw(walk, item)
         {
@@ -484,9 +494,6 @@ fn readdress(frame: &mut [u8], layout: &Layout, decision: &Decision) -> Result<(
 #[inline]
 fn sort(frame: &[u8], layout: &Layout, key: &mut FlowKey) -> Kind {
     let flags = layout.flags;
-    if flags.contains(LayoutFlags::LATER_FRAGMENT) {
-        return Kind::LaterFragment;
-    }
     let whole = Layout {
         flags: flags - LayoutFlags::FRAGMENT,
         ..*layout
@@ -495,6 +502,9 @@ fn sort(frame: &[u8], layout: &Layout, key: &mut FlowKey) -> Kind {
         return Kind::Other;
     };
     *key = read;
+    if flags.contains(LayoutFlags::LATER_FRAGMENT) {
+        return Kind::LaterFragment;
+    }
     if !matches!(layout.protocol, ip_protocol::ICMP | ip_protocol::ICMPV6)
         || !flags.contains(LayoutFlags::TRANSPORT)
     {

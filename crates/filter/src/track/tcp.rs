@@ -13,6 +13,8 @@ use wire::tcp::Flags;
 use crate::packet::CtDirection;
 
 mod segment;
+#[cfg(test)]
+mod tests;
 
 pub use segment::Segment;
 

@@ -47,6 +47,37 @@ fn row_03_and_34_random_ports_keep_the_mapping() {
 }
 
 #[test]
+fn row_04_a_host_keeps_one_address_of_a_pool() {
+    let hash = Keyed::new([1, 2, 3, 4]);
+    let nat = crate::nat::mapping::Nat::new(&small().nat, NatPolicy::default(), hash, 1);
+    let mut worker = nat.join().unwrap();
+    let mut addresses = HashSet::new();
+    for host in 0..64_u32 {
+        let mut outer = HashSet::new();
+        for port in 0..4 {
+            let request = crate::nat::mapping::MappingRequest {
+                inner: crate::nat::mapping::Endpoint {
+                    address: HOST.to_bits() + host,
+                    port: 5000 + port,
+                    space: crate::nat::mapping::PortSpace::Udp,
+                },
+                first: OUTER.to_bits(),
+                last: OUTER.to_bits() + 3,
+                ports: None,
+                random: false,
+            };
+            let mapped = nat
+                .acquire(&mut worker, &request, 0, Instant::ZERO)
+                .unwrap();
+            outer.insert(mapped.outer.address);
+        }
+        assert_eq!(outer.len(), 1);
+        addresses.extend(outer);
+    }
+    assert_eq!(addresses.len(), 4);
+}
+
+#[test]
 fn row_06_range_and_parity_are_kept() {
     let mut rig = Rig::filtering(Filtering::AddressAndPort);
     for n in 0..60 {
