@@ -116,6 +116,26 @@ pub fn mem_forward(frames: u32) -> Queues {
     }
 }
 
+/// The same between two devices of DPDK, e.g. `net_null_a` and `net_null_b`.
+#[cfg(feature = "dpdk")]
+pub fn dpdk_forward(devices: [&str; 2], frames: u32, swap: bool) -> Queues {
+    let pool = new_pool(frames);
+    let [rx, tx] = [(0, devices[0]), (1, devices[1])].map(|(id, device)| {
+        let spec = io::dpdk::DpdkSpec {
+            descriptors: 512,
+            ..io::dpdk::DpdkSpec::new(device)
+        };
+        open(&pool, id, DriverSpec::Dpdk(spec))
+    });
+    Queues {
+        rx,
+        tx: Some(tx),
+        pool,
+        batch: Batch::new(),
+        swap,
+    }
+}
+
 /// Frames come from nowhere and go nowhere: what is between two ports is all that costs.
 pub fn null_forward(frames: u32, burst: usize, copy: bool, swap: bool) -> Queues {
     let pool = new_pool(frames);

@@ -98,6 +98,15 @@ pub(crate) fn ensure() -> Vec<String> {
         .collect()
 }
 
+/// Returns the arguments that put DPDK into the bench programs, where it is installed.
+pub(crate) fn dpdk_features() -> &'static [&'static str] {
+    if Path::new("/usr/include/dpdk/rte_ethdev.h").exists() {
+        &["--features", "tidegate-bench/dpdk"]
+    } else {
+        &[]
+    }
+}
+
 /// Tells whether this process runs as root.
 pub(crate) fn is_root() -> bool {
     Command::new("id")

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bench::memory::{Forwarder, measure_mpps, null_forward};
+use bench::memory::{Queues, measure_mpps, null_forward};
 use bench::{Options, Report, Table, median, rounds};
 use lab::machine::pin_to_cpu;
 use lab::peer::testpmd::{Testpmd, TestpmdError, TestpmdOptions};
@@ -60,6 +60,18 @@ fn testpmd_mpps(cpus: [usize; 2], copy: bool) -> Result<f64, TestpmdError> {
     Ok(median(&testpmd.rates_pps(1)?) / 1e6)
 }
 
+/// Our own driver over the same devices, where the program has it.
+#[cfg(feature = "dpdk")]
+fn over_dpdk() -> Option<Queues> {
+    let devices = ["net_null_a,size=60,copy=0", "net_null_b,size=60,copy=0"];
+    Some(bench::memory::dpdk_forward(devices, FRAMES, false))
+}
+
+#[cfg(not(feature = "dpdk"))]
+fn over_dpdk() -> Option<Queues> {
+    None
+}
+
 pub(crate) fn main() -> ExitCode {
     let options = bench::parse::<Options>();
     let pages = HugePagesReserved::reserve();
@@ -70,15 +82,12 @@ pub(crate) fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let (samples, failed) = {
-        let mut ours: Vec<Box<dyn Forwarder>> = [false, true]
-            .map(|copy| Box::new(null_forward(FRAMES, BURST, copy, false)) as _)
-            .into();
-        for forwarder in &mut ours {
-            measure_mpps(forwarder.as_mut(), Duration::from_millis(20)); // warms up
+        let mut ours = [false, true].map(|copy| null_forward(FRAMES, BURST, copy, false));
+        let mut over_dpdk = over_dpdk();
+        for forwarder in ours.iter_mut().chain(&mut over_dpdk) {
+            measure_mpps(forwarder, Duration::from_millis(20)); // warms up
         }
-        let [io, copy] = ours.as_mut_slice() else {
-            unreachable!("two forwarders were made")
-        };
+        let [io, copy] = &mut ours;
         let failure = std::cell::RefCell::new(None);
         let theirs = |copy: bool| {
             let failure = &failure;
@@ -93,10 +102,14 @@ pub(crate) fn main() -> ExitCode {
         let samples = rounds(
             options.rounds,
             &mut [
-                &mut || measure_mpps(io.as_mut(), window),
+                &mut || measure_mpps(io, window),
                 &mut theirs(false),
-                &mut || measure_mpps(copy.as_mut(), window),
+                &mut || measure_mpps(copy, window),
                 &mut theirs(true),
+                &mut || {
+                    let forwarder = over_dpdk.as_mut();
+                    forwarder.map_or(f64::NAN, |forwarder| measure_mpps(forwarder, window))
+                },
             ],
         );
         (samples, failure.into_inner())
@@ -111,10 +124,14 @@ pub(crate) fn main() -> ExitCode {
         "In-memory forward against DPDK, one core, 4,096 frames of 60 B, bursts of 32",
         &["", "ours, Mpps", "testpmd over net_null, Mpps", "ratio"],
     );
-    for (what, ours, theirs, ratio) in [
+    let mut rows = vec![
         ("frames untouched (io)", 0, 1, "ratio_to_testpmd"),
         ("each frame copied", 2, 3, "copy_ratio_to_testpmd"),
-    ] {
+    ];
+    if cfg!(feature = "dpdk") {
+        rows.push(("our driver `dpdk` over net_null", 4, 1, "driver_ratio_to_testpmd"));
+    }
+    for (what, ours, theirs, ratio) in rows {
         let (ours, theirs) = (median(&samples[ours]), median(&samples[theirs]));
         report.figure(ratio, ours / theirs);
         let cells = vec![

@@ -52,17 +52,22 @@ pub(super) fn programs(claims: &[Claim], save: bool) -> Result<Outputs> {
     Ok(outputs)
 }
 
+/// Builds the node without and the bench programs with DPDK, where it is installed: in two steps, so that
+/// the node which they start is the one that users have.
 fn build() -> Result<()> {
-    let status = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
-        .args(["build", "--release", "--quiet", "--bins"])
-        .args(["-p", "tidegate-bench", "-p", "tidegate"])
-        .current_dir(workspace::root()?)
-        .status()
-        .context("cannot start cargo")?;
-    ensure!(
-        status.success(),
-        "the programs behind the claims do not build"
-    );
+    let bench = [&["-p", "tidegate-bench"], packages::dpdk_features()].concat();
+    for arguments in [&["-p", "tidegate"], &bench[..]] {
+        let status = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+            .args(["build", "--release", "--quiet", "--bins"])
+            .args(arguments)
+            .current_dir(workspace::root()?)
+            .status()
+            .context("cannot start cargo")?;
+        ensure!(
+            status.success(),
+            "the programs behind the claims do not build"
+        );
+    }
     Ok(())
 }
 
