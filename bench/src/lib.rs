@@ -21,10 +21,13 @@
 pub mod allocations;
 pub mod chained;
 pub mod cs;
+pub mod flow_twins;
 pub mod load;
 pub mod memory;
 pub mod node;
+pub mod pages;
 mod report;
+pub mod rte_hash;
 mod sampling;
 pub mod sessions;
 pub mod workers;

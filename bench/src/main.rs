@@ -40,6 +40,7 @@ programs! {
     io_xdp_forward,
     restart,
     tables_counters,
+    tables_flows,
     tables_kill,
     tables_lpm,
     tables_pools,

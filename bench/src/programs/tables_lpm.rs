@@ -9,7 +9,7 @@ use bench::{Options, Report, Table, median, rounds};
 use clap::Parser;
 use io::cpu::thread_time;
 use serde_json::json;
-use tables::lpm::{Lpm4Writer, Lpm6, Prefix4, Prefix6};
+use tables::lpm::{Lpm4Writer, Lpm6Writer, Prefix4, Prefix6};
 use tables::quiescent::Domain;
 
 const PREFIXES: usize = 1_000_000;
@@ -84,11 +84,12 @@ pub(crate) fn main() {
     let queries4: Vec<u32> = (0..QUERIES).map(|_| random.next_u64() as u32).collect();
 
     let list6 = prefixes6(&mut random);
-    let mut table6 = None;
+    let mut writer6 = None;
     let build6_ns = time(1, || {
-        table6 = Some(Lpm6::build(&list6).expect("values fit"))
+        writer6 = Some(Lpm6Writer::build(&list6, 100_000, Domain::new(1)).expect("values fit"))
     });
-    let table6 = table6.expect("built");
+    let mut writer6 = writer6.expect("built");
+    let table6 = writer6.table();
     let queries6: Vec<u128> = (0..QUERIES)
         .map(|_| {
             let (prefix, _) = list6[random.below(list6.len())];
@@ -129,6 +130,12 @@ pub(crate) fn main() {
             let _ = black_box(writer.insert(*prefix, *value));
         }
     });
+    let update6_ns = time(2 * changes, || {
+        for (prefix, value) in &list6[..changes] {
+            black_box(writer6.remove(*prefix).expect("there are spare nodes"));
+            let _ = black_box(writer6.insert(*prefix, *value));
+        }
+    });
     let mut table = Table::new(
         "Longest-prefix match, 1 M prefixes",
         &[
@@ -136,6 +143,7 @@ pub(crate) fn main() {
             "build, ms",
             "lookup, ns",
             "batch of 32, ns",
+            "change, ns",
             "bytes a prefix",
         ],
     );
@@ -145,6 +153,7 @@ pub(crate) fn main() {
         json!(build4_ns / 1e6),
         json!(ns[0]),
         json!(ns[1]),
+        json!(update_ns),
         json!(null),
     ]);
     table.rows.push(vec![
@@ -152,6 +161,7 @@ pub(crate) fn main() {
         json!(build6_ns / 1e6),
         json!(ns[2]),
         json!(ns[3]),
+        json!(update6_ns),
         json!(bytes6),
     ]);
     report.table(table);
@@ -162,6 +172,7 @@ pub(crate) fn main() {
     report.figure("lookup6_ns", ns[2]);
     report.figure("lookup6_batch_ns", ns[3]);
     report.figure("update4_ns", update_ns);
+    report.figure("update6_ns", update6_ns);
     report.figure("bytes6_per_prefix", bytes6);
     report.figure("prefixes4", writer.len() as f64);
     report.figure("prefixes6", table6.len() as f64);

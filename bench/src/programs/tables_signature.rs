@@ -1,13 +1,17 @@
 //! Session lookup (TL-7): the signature table beside hashbrown, the paper's chained table and the paper's
-//! signature table; hit and miss, batches of 1, 8 and 32, with and without huge pages; sessions chosen by
-//! someone who does not know the hash key; and how near the figures are to the memory's own latency.
+//! signature table, and if asked for beside DPDK's rte_hash; hit and miss, batches of 1, 8 and 32, all on huge
+//! or all on normal pages; sessions chosen by someone who does not know the hash key; and how near the figures
+//! are to the memory's own latency.
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::time::Instant;
 
 use bench::chained::Chained;
+use bench::pages::{huge_allocator, huge_percent};
+use bench::rte_hash::RteHash;
 use bench::sessions::{Pool, Random};
-use bench::{Options, Report, Table, median, rounds};
+use bench::{Options, Report, Table, median, rounds, spread};
 use clap::Parser;
 use hashbrown::HashMap;
 use io::cpu::thread_time;
@@ -27,9 +31,35 @@ struct Arguments {
     /// Sessions in the tables.
     #[arg(long, value_delimiter = ',', default_value = "1000000")]
     sessions: Vec<usize>,
-    /// Leave out the row of normal pages.
+    /// Pages of all tables.
+    #[arg(long, value_enum, default_value = "huge")]
+    pages: PageSize,
+    /// Measure DPDK's rte_hash as well (Debian's libdpdk-dev; on huge pages, root).
     #[arg(long)]
-    huge_only: bool,
+    rte_hash: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum PageSize {
+    Huge,
+    Normal,
+}
+
+impl PageSize {
+    fn pages(self) -> Pages {
+        match self {
+            Self::Huge => Pages::Huge,
+            Self::Normal => Pages::Normal,
+        }
+    }
+
+    /// For tables.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Huge => "2 MiB",
+            Self::Normal => "4 KiB",
+        }
+    }
 }
 
 /// Random 256 bits for a boot: from the addresses that the system gives (no secret here, only a change).
@@ -123,134 +153,149 @@ fn tail_ns(table: &SignatureTable<Session4, Keyed>, keys: &[Session4]) -> f64 {
     times[times.len() * 999 / 1000] as f64
 }
 
-/// Runs everything at one size; figures carry `suffix`.
-fn measure(count: usize, arguments: &Arguments, report: &mut Report, suffix: &str) {
-    let sessions = Pool::Random.sessions(count);
-    let Queries { hits, misses } = queries(&sessions);
-    let key = boot_key();
-    let mut rows = Table::new(
-        &format!("Session lookup, {suffix} sessions, ns of one core a lookup"),
-        &["table", "pages", "batch", "hit", "miss"],
-    );
-    let mut hashbrown: HashMap<Session4, u32, foldhash::fast::RandomState> =
-        HashMap::with_capacity_and_hasher(count, foldhash::fast::RandomState::default());
-    let mut chained = Chained::new(count, key);
-    let shape = Shape::for_sessions(count as u32);
-    let mut huge = SignatureTable::with_pages(shape, key, Pages::Huge);
-    for (at, session) in sessions.iter().enumerate() {
-        hashbrown.insert(*session, at as u32);
-        chained.add(session);
-        huge.add(session).expect("the table is sized for it");
-    }
-    let normal = (!arguments.huge_only).then(|| {
-        let mut normal = SignatureTable::with_pages(shape, key, Pages::Normal);
-        for session in &sessions {
-            normal.add(session).expect("the table is sized for it");
+/// The tables of one measurement.
+struct Tables {
+    ours: SignatureTable<Session4, Keyed>,
+    hashbrown: HashMap<Session4, u32, foldhash::fast::RandomState>,
+    chained: Chained,
+    paper: PaperTable<Session4, Keyed>,
+}
+
+impl Tables {
+    fn of(sessions: &[Session4], pages: Pages) -> Self {
+        let count = sessions.len();
+        let key = boot_key();
+        let buckets = (count as f64 / 12.8) as u32;
+        let mut tables = Self {
+            ours: SignatureTable::with_pages(Shape::for_sessions(count as u32), key, pages),
+            hashbrown: HashMap::with_capacity_and_hasher(count, Default::default()),
+            chained: Chained::new(count, key),
+            paper: PaperTable::new(buckets, count as u32 / 16, key, pages),
+        };
+        for (at, session) in sessions.iter().enumerate() {
+            tables.hashbrown.insert(*session, at as u32);
+            tables.chained.add(session);
+            tables.ours.add(session).expect("the table is sized for it");
+            tables.paper.add(session).expect("the pool takes the overflow");
         }
-        normal
-    });
-    let buckets = (count as f64 / 12.8) as u32;
-    let mut paper = PaperTable::new(buckets, count as u32 / 16, key, Pages::Huge);
-    for session in &sessions {
-        paper.add(session).expect("the pool takes the overflow");
+        tables
     }
 
-    let hash = |keys: &[Session4]| {
+    fn in_hashbrown(&self, keys: &[Session4]) -> u64 {
         keys.iter()
-            .map(|k| u64::from(*hashbrown.get(k).unwrap_or(&0)))
+            .map(|key| u64::from(*self.hashbrown.get(key).unwrap_or(&0)))
             .sum()
-    };
-    let chain = |keys: &[Session4]| keys.iter().filter_map(|k| chained.find(k)).sum();
-    let chain_batch = |keys: &[Session4]| {
+    }
+
+    fn in_chained(&self, keys: &[Session4]) -> u64 {
+        match keys {
+            [key] => self.chained.find(key).unwrap_or(0),
+            keys => {
+                let mut found = [None; 32];
+                self.chained.find_batch(keys, &mut found);
+                found[..keys.len()].iter().flatten().sum()
+            }
+        }
+    }
+
+    fn in_paper(&self, keys: &[Session4]) -> u64 {
         let mut found = [None; 32];
-        chained.find_batch(keys, &mut found);
-        found[..keys.len()].iter().flatten().sum()
-    };
-    let paper_batch = |keys: &[Session4]| {
-        let mut found = [None; 32];
-        paper.find_batch(keys, &mut found[..keys.len()]);
+        self.paper.find_batch(keys, &mut found[..keys.len()]);
         found[..keys.len()]
             .iter()
             .flatten()
             .map(|place: &Place| place.index() as u64)
             .sum()
-    };
-    let ours = |keys: &[Session4]| find_ours(&huge, keys);
-    let ours_normal = |keys: &[Session4]| normal.as_ref().map_or(0, |table| find_ours(table, keys));
+    }
+}
 
-    type Subject<'a> = (
-        &'static str,
-        &'static str,
-        usize,
-        Box<dyn Fn(&[Session4]) -> u64 + 'a>,
-    );
-    let mut subjects: Vec<Subject<'_>> = vec![
-        ("ours", "2 MiB", 32, Box::new(ours)),
-        ("ours", "2 MiB", 8, Box::new(ours)),
-        ("ours", "2 MiB", 1, Box::new(ours)),
-        ("hashbrown", "4 KiB", 1, Box::new(hash)),
-        ("chained", "4 KiB", 1, Box::new(chain)),
-        ("chained", "4 KiB", 32, Box::new(chain_batch)),
-        (
-            "paper's layout, our hash",
-            "2 MiB",
-            32,
-            Box::new(paper_batch),
-        ),
-    ];
-    if normal.is_some() {
-        for batch in [32, 8, 1] {
-            subjects.push(("ours", "4 KiB", batch, Box::new(ours_normal)));
+/// Runs everything at one size; figures carry `suffix`.
+fn measure(count: usize, arguments: &Arguments, report: &mut Report, suffix: &str) {
+    let sessions = Pool::Random.sessions(count);
+    let Queries { hits, misses } = queries(&sessions);
+    let (pages, page_name) = (arguments.pages.pages(), arguments.pages.name());
+    let tables = Tables::of(&sessions, pages);
+    let mut rte_hash = None;
+    if arguments.rte_hash {
+        let huge = arguments.pages == PageSize::Huge;
+        match RteHash::start(&sessions, &hits, &misses, huge) {
+            Ok(started) => rte_hash = Some(RefCell::new(started)),
+            Err(error) => {
+                eprintln!("SKIPPED rte_hash: {error:#}");
+                report.note(format!("rte_hash was not measured: {error:#}"));
+            }
         }
     }
+    drop(sessions);
+    type Find<'a> = Box<dyn Fn(&[Session4]) -> u64 + 'a>;
+    let ours = || Box::new(|keys: &[Session4]| find_ours(&tables.ours, keys)) as Find<'_>;
+    let subjects: [(&str, usize, Find<'_>); 7] = [
+        ("ours", 32, ours()),
+        ("ours", 8, ours()),
+        ("ours", 1, ours()),
+        ("hashbrown", 1, Box::new(|keys| tables.in_hashbrown(keys))),
+        ("chained", 1, Box::new(|keys| tables.in_chained(keys))),
+        ("chained", 32, Box::new(|keys| tables.in_chained(keys))),
+        ("paper's layout, our hash", 32, Box::new(|keys| tables.in_paper(keys))),
+    ];
     let mut runs: Vec<Box<dyn FnMut() -> f64 + '_>> = Vec::new();
-    for keys in [&hits, &misses] {
-        for (_, _, batch, find) in &subjects {
+    for (keys, is_hit) in [(&hits, true), (&misses, false)] {
+        for (_, batch, find) in &subjects {
             runs.push(Box::new(move || time(keys, *batch, find)));
         }
+        let rte_hash = &rte_hash;
+        runs.push(Box::new(move || {
+            rte_hash
+                .as_ref()
+                .and_then(|table| table.borrow_mut().lookup_ns(is_hit).ok())
+                .unwrap_or(f64::NAN)
+        }));
     }
     let mut borrowed: Vec<&mut dyn FnMut() -> f64> =
         runs.iter_mut().map(|run| &mut **run as _).collect();
     let samples = rounds(arguments.options.rounds, &mut borrowed);
     let ns: Vec<f64> = samples.iter().map(|samples| median(samples)).collect();
-    let (hit, miss) = ns.split_at(subjects.len());
-    for (at, (name, pages, batch, _)) in subjects.iter().enumerate() {
-        rows.rows.push(vec![
-            json!(name),
-            json!(pages),
-            json!(batch),
-            json!(hit[at]),
-            json!(miss[at]),
-        ]);
+    let (hit, miss) = ns.split_at(subjects.len() + 1);
+    let mut rows = Table::new(
+        &format!("Session lookup, {suffix} sessions, pages of {page_name}, ns of one core a lookup"),
+        &["table", "batch", "hit", "miss"],
+    );
+    let names = subjects
+        .iter()
+        .map(|(name, batch, _)| (*name, *batch))
+        .chain(rte_hash.as_ref().map(|_| ("rte_hash", 32)));
+    for (at, (name, batch)) in names.enumerate() {
+        rows.rows
+            .push(vec![json!(name), json!(batch), json!(hit[at]), json!(miss[at])]);
     }
     report.table(rows);
-    report.figure(&format!("find32_ns_{suffix}"), hit[0]);
-    report.figure(&format!("miss32_ns_{suffix}"), miss[0]);
-    report.figure(&format!("to_hashbrown_{suffix}"), hit[3] / hit[0]);
-    report.figure(&format!("to_chained_{suffix}"), hit[4] / hit[0]);
-    report.figure(&format!("to_chained_batched_{suffix}"), hit[5] / hit[0]);
-    report.figure(&format!("to_paper_layout_{suffix}"), hit[6] / hit[0]);
-    report.figure(&format!("batch32_p999_ns_{suffix}"), tail_ns(&huge, &hits));
-    let index = latency_ns(huge.index_bytes(), Pages::Huge);
-    let record = latency_ns(shape.records() * 64, Pages::Huge);
-    report.figure(&format!("two_dependent_misses_ns_{suffix}"), index + record);
-    report.figure(
-        &format!("find32_to_two_misses_{suffix}"),
-        hit[0] / (index + record),
-    );
-    report.figure(
-        &format!("find1_to_two_misses_{suffix}"),
-        hit[2] / (index + record),
-    );
-    report.figure(
-        &format!("index_bytes_per_session_{suffix}"),
-        huge.index_bytes() as f64 / count as f64,
-    );
-    let occupancy = huge.occupancy();
-    report.figure(
-        &format!("overflow_percent_{suffix}"),
-        occupancy.conflicts as f64 * 100.0 / count as f64,
-    );
+    let mut figure = |name: &str, value: f64| report.figure(&format!("{name}_{suffix}"), value);
+    figure("find32_ns", hit[0]);
+    figure("miss32_ns", miss[0]);
+    figure("find32_spread", spread(&samples[0]));
+    figure("to_hashbrown", hit[3] / hit[0]);
+    figure("to_hashbrown_miss", miss[3] / miss[0]);
+    figure("to_chained", hit[4] / hit[0]);
+    figure("to_chained_batched", hit[5] / hit[0]);
+    figure("to_paper_layout", hit[6] / hit[0]);
+    figure("to_rte_hash", hit[7] / hit[0]);
+    figure("to_rte_hash_miss", miss[7] / miss[0]);
+    if let Some(table) = &rte_hash {
+        let bytes = table.borrow().heap_bytes as f64;
+        figure("rte_hash_bytes_per_session", bytes / count as f64);
+    }
+    figure("batch32_p999_ns", tail_ns(&tables.ours, &hits));
+    let index = latency_ns(tables.ours.index_bytes(), pages);
+    let records = Shape::for_sessions(count as u32).records() * 64;
+    let two_misses = index + latency_ns(records, pages);
+    figure("two_dependent_misses_ns", two_misses);
+    figure("find32_to_two_misses", hit[0] / two_misses);
+    figure("find1_to_two_misses", hit[2] / two_misses);
+    let index_bytes = tables.ours.index_bytes() as f64;
+    figure("index_bytes_per_session", index_bytes / count as f64);
+    let conflicts = tables.ours.occupancy().conflicts as f64;
+    figure("overflow_percent", conflicts * 100.0 / count as f64);
+    figure("huge_percent", huge_percent());
 }
 
 /// Sessions picked by someone who knows the algorithm but not the key: those that share the first 1/64 of
@@ -310,15 +355,19 @@ fn attack(arguments: &Arguments, report: &mut Report) {
 
 pub(crate) fn main() {
     let arguments = bench::parse::<Arguments>();
+    if arguments.pages == PageSize::Huge {
+        huge_allocator();
+    }
     let mut report = Report::new("tables_signature");
     for &count in &arguments.sessions {
         let suffix = match count {
             count if count % 1_000_000 == 0 => format!("{}m", count / 1_000_000),
             count => format!("{}k", count / 1000),
-        };
+        } + if arguments.pages == PageSize::Huge { "" } else { "_4k" };
         measure(count, &arguments, &mut report, &suffix);
     }
     attack(&arguments, &mut report);
-    report.note("hashbrown's and the chained table's arrays come from the allocator; hashbrown's value is a number, so its hit has not touched the session's block yet, ours has");
+    report.note("hashbrown's and rte_hash's value is a number: their hit has not touched the session's block yet, ours has");
+    report.note("huge_percent is how much of the process's memory lies on huge pages");
     report.print(&arguments.options);
 }

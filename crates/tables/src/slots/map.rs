@@ -174,6 +174,16 @@ struct Place {
     tag: u32,
 }
 
+impl Place {
+    /// The slot of the lowest bit of what [`SlotMap::matches`] gave.
+    #[inline(always)]
+    fn slot_of(self, matches: u32) -> Option<u32> {
+        let bit = matches.trailing_zeros();
+        let ways = WAYS as u32;
+        (matches != 0).then(|| self.buckets[(bit / ways) as usize % 2] * ways + bit % ways)
+    }
+}
+
 /// A map from keys to records of words, shared by threads or processes.
 #[derive(Debug)]
 pub struct SlotMap<K: SlotKey> {
@@ -286,13 +296,16 @@ impl<K: SlotKey> SlotMap<K> {
                     prefetch(&self.lines[bucket as usize]);
                 }
             }
-            for place in places.iter().take(keys.len()) {
-                if let Some(slot) = self.slots_with(*place).next() {
+            let mut matches = [0; STAGE];
+            for ((matches, place), _) in matches.iter_mut().zip(&places).zip(keys) {
+                *matches = self.matches(*place);
+                if let Some(slot) = place.slot_of(*matches) {
                     prefetch(&self.records[slot as usize]);
                 }
             }
-            for ((found, place), key) in found.iter_mut().zip(&places).zip(keys) {
-                *found = self.find_at(*place, key.words().as_ref());
+            let places = places.iter().zip(&matches);
+            for ((found, (place, &matches)), key) in found.iter_mut().zip(places).zip(keys) {
+                *found = self.check(*place, matches, key.words().as_ref());
             }
         }
     }
@@ -640,31 +653,40 @@ impl<K: SlotKey> SlotMap<K> {
 
     #[inline]
     fn find_at(&self, place: Place, key: &[u64]) -> Option<SlotRef> {
-        for slot in self.slots_with(place) {
+        self.check(place, self.matches(place), key)
+    }
+
+    /// The record of a key among the slots of `matches`.
+    #[inline(always)]
+    fn check(&self, place: Place, mut matches: u32, key: &[u64]) -> Option<SlotRef> {
+        while let Some(slot) = place.slot_of(matches) {
             let word = self.load(slot);
-            if !word.is_live_with(place.tag) || !self.key_is(slot, key) {
-                continue;
+            if word.is_live_with(place.tag) && self.key_is(slot, key) {
+                let found = reference(slot, word);
+                if self.is_still(found) {
+                    return Some(found);
+                }
             }
-            let found = reference(slot, word);
-            if self.is_still(found) {
-                return Some(found);
-            }
+            matches &= matches - 1;
         }
         None
     }
 
-    /// Slots of both buckets whose word tells a live record of the tag.
-    #[inline]
-    fn slots_with(&self, place: Place) -> impl Iterator<Item = u32> {
-        place.buckets.into_iter().flat_map(move |bucket| {
+    /// Slots of both buckets whose word tells a live record of the tag: a bit each, the first bucket's lowest.
+    #[inline(always)]
+    fn matches(&self, place: Place) -> u32 {
+        let [first, second] = place.buckets;
+        let wanted = Word::live_with(place.tag);
+        let in_line = |bucket: u32| {
             let line = &self.lines[bucket as usize].0;
-            (0..WAYS as u32)
-                .filter(move |&way| {
-                    // Relaxed: a hint; `find_at` loads again.
-                    Word(line[way as usize].load(Ordering::Relaxed)).is_live_with(place.tag)
-                })
-                .map(move |way| bucket * WAYS as u32 + way)
-        })
+            let mut matches = 0;
+            for (way, word) in line.iter().enumerate() {
+                // Relaxed: a hint; `check` loads again.
+                matches |= u32::from(word.load(Ordering::Relaxed) as u32 == wanted) << way;
+            }
+            matches
+        };
+        in_line(first) | in_line(second) << WAYS
     }
 
     /// True if the record is still the live one it was: what was read before belongs to it.

@@ -26,6 +26,7 @@ const TAG_MASK: u64 = (1 << STATE_SHIFT) - 1;
 pub(crate) struct Word(pub(crate) u64);
 
 impl Word {
+    #[inline(always)]
     pub(crate) fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -42,6 +43,7 @@ impl Word {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn is(self, state: State) -> bool {
         (self.0 >> STATE_SHIFT) as u8 & 7 == state as u8
     }
@@ -66,11 +68,19 @@ impl Word {
     }
 
     /// A word that a lookup for `tag` must look into.
+    #[inline(always)]
     pub(crate) fn is_live_with(self, tag: u32) -> bool {
-        self.0 as u32 == (State::Live as u32) << STATE_SHIFT | tag
+        self.0 as u32 == Self::live_with(tag)
+    }
+
+    /// The low half of a live record's word.
+    #[inline(always)]
+    pub(crate) fn live_with(tag: u32) -> u32 {
+        (State::Live as u32) << STATE_SHIFT | tag
     }
 
     /// The tag of a key: the low bits of its hash.
+    #[inline(always)]
     pub(crate) fn tag_of(hash: u64) -> u32 {
         (hash & TAG_MASK) as u32
     }
