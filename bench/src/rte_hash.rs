@@ -69,16 +69,12 @@ impl RteHash {
         let megabytes = (bytes >> 20).to_string();
         let pages = huge.then(|| HugePages::reserve(bytes)).transpose()?;
         let mut command = Command::new(program);
-        command.args([
-            "--no-pci",
-            "--no-telemetry",
-            "--log-level=3",
-            "--lcores=0@0",
-        ]);
-        command.args(["--in-memory", "-m", &megabytes]);
-        if !huge {
-            command.arg("--no-huge");
-        }
+        command.args(["--no-pci", "--no-telemetry", "--log-level=3"]);
+        command.args(["-m", &megabytes]);
+        command.args(match huge {
+            true => &["--in-memory"][..],
+            false => &["--no-huge", "--no-shconf"],
+        });
         // DPDK pins its main thread to the CPU that it is told; we tell the one that we run on.
         let cpu = io::cpu::allowed()?.first().copied().unwrap_or(0);
         command

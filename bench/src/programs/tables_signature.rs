@@ -156,6 +156,8 @@ fn tail_ns(table: &SignatureTable<Session4, Keyed>, keys: &[Session4]) -> f64 {
 /// The tables of one measurement.
 struct Tables {
     ours: SignatureTable<Session4, Keyed>,
+    /// Ours on huge pages, as it asks for them by itself, where the other tables are on normal ones.
+    ours_huge: Option<SignatureTable<Session4, Keyed>>,
     hashbrown: HashMap<Session4, u32, foldhash::fast::RandomState>,
     chained: Chained,
     paper: PaperTable<Session4, Keyed>,
@@ -166,8 +168,11 @@ impl Tables {
         let count = sessions.len();
         let key = boot_key();
         let buckets = (count as f64 / 12.8) as u32;
+        let shape = Shape::for_sessions(count as u32);
         let mut tables = Self {
-            ours: SignatureTable::with_pages(Shape::for_sessions(count as u32), key, pages),
+            ours: SignatureTable::with_pages(shape, key, pages),
+            ours_huge: (pages == Pages::Normal)
+                .then(|| SignatureTable::with_pages(shape, key, Pages::Huge)),
             hashbrown: HashMap::with_capacity_and_hasher(count, Default::default()),
             chained: Chained::new(count, key),
             paper: PaperTable::new(buckets, count as u32 / 16, key, pages),
@@ -175,7 +180,9 @@ impl Tables {
         for (at, session) in sessions.iter().enumerate() {
             tables.hashbrown.insert(*session, at as u32);
             tables.chained.add(session);
-            tables.ours.add(session).expect("the table is sized for it");
+            for ours in core::iter::once(&mut tables.ours).chain(&mut tables.ours_huge) {
+                ours.add(session).expect("the table is sized for it");
+            }
             tables.paper.add(session).expect("the pool takes the overflow");
         }
         tables
@@ -185,6 +192,21 @@ impl Tables {
         keys.iter()
             .map(|key| u64::from(*self.hashbrown.get(key).unwrap_or(&0)))
             .sum()
+    }
+
+    /// Each lookup waits for the one before, as where a packet is handled before the next is looked up.
+    fn in_hashbrown_in_turn(&self, keys: &[Session4]) -> u64 {
+        let mut last = 0;
+        for key in keys {
+            // Zero, which the compiler does not know.
+            let nothing = black_box(last) & 1 << 63;
+            let key = Session4 {
+                source: key.source ^ nothing as u32 ^ (nothing >> 32) as u32,
+                ..*key
+            };
+            last = u64::from(*self.hashbrown.get(&key).unwrap_or(&0));
+        }
+        last
     }
 
     fn in_chained(&self, keys: &[Session4]) -> u64 {
@@ -229,7 +251,11 @@ fn measure(count: usize, arguments: &Arguments, report: &mut Report, suffix: &st
     drop(sessions);
     type Find<'a> = Box<dyn Fn(&[Session4]) -> u64 + 'a>;
     let ours = || Box::new(|keys: &[Session4]| find_ours(&tables.ours, keys)) as Find<'_>;
-    let subjects: [(&str, usize, Find<'_>); 7] = [
+    let ours_huge = |keys: &[Session4]| match &tables.ours_huge {
+        Some(table) => find_ours(table, keys),
+        None => find_ours(&tables.ours, keys),
+    };
+    let subjects: [(&str, usize, Find<'_>); 9] = [
         ("ours", 32, ours()),
         ("ours", 8, ours()),
         ("ours", 1, ours()),
@@ -237,6 +263,12 @@ fn measure(count: usize, arguments: &Arguments, report: &mut Report, suffix: &st
         ("chained", 1, Box::new(|keys| tables.in_chained(keys))),
         ("chained", 32, Box::new(|keys| tables.in_chained(keys))),
         ("paper's layout, our hash", 32, Box::new(|keys| tables.in_paper(keys))),
+        ("ours on pages of 2 MiB", 32, Box::new(ours_huge)),
+        (
+            "hashbrown, each waits for the last",
+            32,
+            Box::new(|keys| tables.in_hashbrown_in_turn(keys)),
+        ),
     ];
     let mut runs: Vec<Box<dyn FnMut() -> f64 + '_>> = Vec::new();
     for (keys, is_hit) in [(&hits, true), (&misses, false)] {
@@ -278,8 +310,10 @@ fn measure(count: usize, arguments: &Arguments, report: &mut Report, suffix: &st
     figure("to_chained", hit[4] / hit[0]);
     figure("to_chained_batched", hit[5] / hit[0]);
     figure("to_paper_layout", hit[6] / hit[0]);
-    figure("to_rte_hash", hit[7] / hit[0]);
-    figure("to_rte_hash_miss", miss[7] / miss[0]);
+    figure("to_hashbrown_as_it_comes", hit[3] / hit[7]);
+    figure("to_hashbrown_in_turn", hit[8] / hit[0]);
+    figure("to_rte_hash", hit[9] / hit[0]);
+    figure("to_rte_hash_miss", miss[9] / miss[0]);
     if let Some(table) = &rte_hash {
         let bytes = table.borrow().heap_bytes as f64;
         figure("rte_hash_bytes_per_session", bytes / count as f64);
