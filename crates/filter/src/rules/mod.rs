@@ -6,9 +6,11 @@
 mod classify;
 pub mod dynamic;
 pub mod evaluate;
+mod explain;
 pub mod field;
 mod guard;
 pub mod interface;
+pub mod judge;
 pub mod key;
 mod options;
 pub mod program;
@@ -24,6 +26,7 @@ use wire::{FlowSecret, Instant};
 
 pub use evaluate::{DEPTH_MAX, RuleWorker};
 pub use interface::{Interface, Interfaces};
+pub use judge::Judge;
 use program::{
     BaseChain, ChainId, HelperInfo, LogInfo, ObjectInfo, Rule, RuleInfo, SetId, SynproxyList,
 };
@@ -98,6 +101,7 @@ pub struct Parts {
 pub struct Ruleset {
     chains: Vec<Chain>,
     base: Vec<BaseChain>,
+    walks: judge::Walks,
     sets: Vec<Set>,
     rules: Vec<RuleInfo>,
     logs: Vec<LogInfo>,
@@ -137,6 +141,7 @@ impl Ruleset {
         }
         let mut ruleset = Self {
             chains: parts.chains,
+            walks: judge::Walks::new(&base),
             base,
             sets: parts.sets,
             rules: parts.rules,

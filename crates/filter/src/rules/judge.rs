@@ -1,0 +1,129 @@
+//! A ruleset as the engine asks it: by stage and hook, chain after chain in order of priority.
+
+use super::program::{ChainId, ChainKind};
+use super::trace::{NoTrace, Tracer};
+use super::{RuleWorker, Ruleset};
+use crate::packet::{Family, Hook, Packet};
+use crate::pipeline::{Rules, Stage};
+use crate::verdict::{Effects, Verdict};
+
+/// Priority of connection tracking: chains below it see no connection.
+const TRACKING: i32 = -200;
+
+/// One worker's view of a ruleset. With another tracer than [`NoTrace`] it explains what it does, by the same code.
+#[derive(Debug)]
+pub struct Judge<'a, T = NoTrace> {
+    /// The rules.
+    pub ruleset: &'a Ruleset,
+    /// The worker's part.
+    pub worker: &'a mut RuleWorker,
+    /// Sees the steps.
+    pub tracer: T,
+    /// Number of what is in force, see [`Rules::epoch`].
+    pub epoch: u32,
+}
+
+impl<T: Tracer> Rules for Judge<'_, T> {
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn has(&self, stage: Stage, hook: Hook) -> bool {
+        [Family::Ip, Family::Ip6, Family::Netdev]
+            .into_iter()
+            .any(|family| !self.ruleset.walks.chains(stage, hook, family).is_empty())
+    }
+
+    fn judge(&mut self, stage: Stage, packet: &mut Packet<'_>, effects: &mut Effects) -> Verdict {
+        let hook = packet.hook;
+        let family = match hook {
+            Hook::Ingress | Hook::Egress => Some(Family::Netdev),
+            _ => Family::of(&packet.layout),
+        };
+        let Some(family) = family else {
+            return Verdict::Accept;
+        };
+        let device = if hook == Hook::Egress {
+            packet.oif
+        } else {
+            packet.iif
+        };
+        for (chain, devices) in self.ruleset.walks.chains(stage, hook, family) {
+            if !devices.is_empty() && !devices.contains(&device) {
+                continue;
+            }
+            let verdict =
+                self.ruleset
+                    .evaluate(*chain, packet, effects, self.worker, &mut self.tracer);
+            if verdict != Verdict::Accept {
+                return verdict;
+            }
+        }
+        Verdict::Accept
+    }
+}
+
+/// Chains by stage, hook and family, so that nothing is searched for a packet.
+#[derive(Debug, Default)]
+pub(super) struct Walks {
+    lists: alloc::vec::Vec<alloc::vec::Vec<(ChainId, alloc::vec::Vec<crate::packet::InterfaceId>)>>,
+}
+
+const FAMILIES: [Family; 5] = [
+    Family::Ip,
+    Family::Ip6,
+    Family::Netdev,
+    Family::Arp,
+    Family::Bridge,
+];
+const STAGES: [Stage; 3] = [Stage::Raw, Stage::Filter, Stage::Nat];
+
+impl Walks {
+    pub(super) fn new(base: &[super::program::BaseChain]) -> Self {
+        let mut lists = alloc::vec::Vec::new();
+        for stage in STAGES {
+            for hook in Hook::ALL {
+                for family in FAMILIES {
+                    let chains = base.iter().filter(|chain| {
+                        let is_family = chain.family == family
+                            || (chain.family == Family::Inet
+                                && matches!(family, Family::Ip | Family::Ip6 | Family::Netdev));
+                        chain.hook == hook && is_family && stage_of(chain) == stage
+                    });
+                    lists.push(
+                        chains
+                            .map(|chain| (chain.chain, chain.devices.clone()))
+                            .collect(),
+                    );
+                }
+            }
+        }
+        Self { lists }
+    }
+
+    fn chains(
+        &self,
+        stage: Stage,
+        hook: Hook,
+        family: Family,
+    ) -> &[(ChainId, alloc::vec::Vec<crate::packet::InterfaceId>)] {
+        let family = FAMILIES
+            .iter()
+            .position(|known| *known == family)
+            .unwrap_or(0);
+        let at = (stage as usize * Hook::ALL.len() + hook as usize) * FAMILIES.len() + family;
+        self.lists
+            .get(at)
+            .map(alloc::vec::Vec::as_slice)
+            .unwrap_or_default()
+    }
+}
+
+fn stage_of(chain: &super::program::BaseChain) -> Stage {
+    let tracked = matches!(chain.hook, Hook::Prerouting | Hook::Output);
+    match chain.kind {
+        ChainKind::Nat => Stage::Nat,
+        _ if tracked && chain.priority < TRACKING => Stage::Raw,
+        _ => Stage::Filter,
+    }
+}
