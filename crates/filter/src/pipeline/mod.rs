@@ -11,6 +11,7 @@
 //! tables; each has a [`Worker`] of its own, and no worker waits for another.
 
 mod answer;
+mod compiled;
 mod config;
 mod hit;
 mod item;
@@ -25,6 +26,7 @@ mod tests;
 mod walk;
 mod worker;
 
+pub use compiled::CompiledRules;
 pub use config::{FullPolicy, Sizes, TrackPolicy};
 pub use item::{BATCH_MAX, Environment, Fate, InterfaceFacts, Item};
 pub use outbox::{Emission, Outbox, Way};
