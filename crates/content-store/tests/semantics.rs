@@ -113,7 +113,7 @@ fn what_cannot_be_stored_is_refused_by_name() {
     assert_eq!(outside, Err(Refusal::NameOutside));
     let none = try_insert(&mut worker, &key, |data| data.name = data.name.prefix(0));
     assert_eq!(none, Err(Refusal::Components));
-    let deep = vec![8, 0].repeat(257);
+    let deep = [8, 0].repeat(257);
     assert_eq!(
         try_insert(&mut worker, &deep, |_| ()),
         Err(Refusal::Components)

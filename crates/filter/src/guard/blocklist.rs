@@ -7,6 +7,17 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use tables::lpm::{Lpm4, Lpm4Writer, Lpm6, LpmError, Prefix4, Prefix6};
 use tables::quiescent::Domain;
 
+/// What a feed holds: prefixes of both families with the feed's number, and the lines that could not be read.
+#[derive(Clone, Debug, Default)]
+pub struct Feed {
+    /// IPv4 prefixes.
+    pub v4: Vec<(Prefix4, u32)>,
+    /// IPv6 prefixes.
+    pub v6: Vec<(Prefix6, u32)>,
+    /// Numbers of the lines that are no prefix, from 1.
+    pub bad_lines: Vec<usize>,
+}
+
 /// A blocklist: immutable; workers hold one by `Arc`, and get the next one the same way.
 #[derive(Debug)]
 pub struct Blocklist {
@@ -53,7 +64,7 @@ impl Blocklist {
 
     /// Reads a list as feeds give it: one address or prefix a line, `#` and `;` begin comments. Returns the prefixes
     /// of both families, and the numbers of the lines that could not be read.
-    pub fn read(text: &str, feed: u32) -> (Vec<(Prefix4, u32)>, Vec<(Prefix6, u32)>, Vec<usize>) {
+    pub fn read(text: &str, feed: u32) -> Feed {
         let (mut v4, mut v6, mut bad) = (Vec::new(), Vec::new(), Vec::new());
         for (number, line) in text.lines().enumerate() {
             let entry = line.split(['#', ';']).next().unwrap_or("").trim();
@@ -80,7 +91,11 @@ impl Blocklist {
                 _ => bad.push(number + 1),
             }
         }
-        (v4, v6, bad)
+        Feed {
+            v4,
+            v6,
+            bad_lines: bad,
+        }
     }
 }
 
@@ -93,7 +108,11 @@ mod tests {
     fn row_91_lists_are_read_and_match() {
         let text =
             "# feed\n192.0.2.0/24\n198.51.100.7 ; one\n2001:db8::/32\nnonsense\n10.0.0.0/40\n";
-        let (v4, v6, bad) = Blocklist::read(text, 3);
+        let Feed {
+            v4,
+            v6,
+            bad_lines: bad,
+        } = Blocklist::read(text, 3);
         assert_eq!((v4.len(), v6.len(), &bad[..]), (2, 1, &[5, 6][..]));
         let list = Blocklist::build(&v4, &v6).unwrap();
         assert_eq!(list.len(), 3);
