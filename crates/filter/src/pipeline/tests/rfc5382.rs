@@ -22,19 +22,22 @@ impl Conversation {
             client: 1000,
             server: 9000,
         };
-        let syn = rig.send(INSIDE, this.from_client(Flags::SYN, b"")).unwrap();
+        let syn = rig
+            .send(INSIDE, this.client_sends(Flags::SYN, b""))
+            .unwrap();
         this.outer = source_of(&syn);
         this.client += 1;
         let answer = rig
-            .send(OUTSIDE, this.from_server(Flags::SYN | Flags::ACK, b""))
+            .send(OUTSIDE, this.server_sends(Flags::SYN | Flags::ACK, b""))
             .unwrap();
         assert_eq!(destination_of(&answer), inner);
         this.server += 1;
-        rig.send(INSIDE, this.from_client(Flags::ACK, b"")).unwrap();
+        rig.send(INSIDE, this.client_sends(Flags::ACK, b""))
+            .unwrap();
         this
     }
 
-    fn from_client(&self, flags: Flags, payload: &[u8]) -> Vec<u8> {
+    fn client_sends(&self, flags: Flags, payload: &[u8]) -> Vec<u8> {
         TcpFrame {
             sequence: self.client,
             acknowledgement: if flags.contains(Flags::ACK) {
@@ -52,7 +55,7 @@ impl Conversation {
         .frame()
     }
 
-    fn from_server(&self, flags: Flags, payload: &[u8]) -> Vec<u8> {
+    fn server_sends(&self, flags: Flags, payload: &[u8]) -> Vec<u8> {
         TcpFrame {
             sequence: self.server,
             acknowledgement: if flags.contains(Flags::ACK) {
@@ -73,15 +76,17 @@ impl Conversation {
     /// Closes from both sides; the client's last ACK ends it.
     fn close(&mut self, rig: &mut Rig) {
         let fin = Flags::FIN | Flags::ACK;
-        rig.send(INSIDE, self.from_client(fin, b"")).unwrap();
+        rig.send(INSIDE, self.client_sends(fin, b"")).unwrap();
         self.client += 1;
-        rig.send(OUTSIDE, self.from_server(fin, b"")).unwrap();
+        rig.send(OUTSIDE, self.server_sends(fin, b"")).unwrap();
         self.server += 1;
-        rig.send(INSIDE, self.from_client(Flags::ACK, b"")).unwrap();
+        rig.send(INSIDE, self.client_sends(Flags::ACK, b""))
+            .unwrap();
     }
 
     fn is_alive(&self, rig: &mut Rig) -> bool {
-        rig.send(OUTSIDE, self.from_server(Flags::ACK, b"")).is_ok()
+        rig.send(OUTSIDE, self.server_sends(Flags::ACK, b""))
+            .is_ok()
     }
 }
 
@@ -105,8 +110,9 @@ fn row_21_simultaneous_open() {
         client: 1000,
         server: 9000,
     };
-    rig.send(INSIDE, talk.from_client(Flags::SYN, b"")).unwrap();
-    rig.send(OUTSIDE, talk.from_server(Flags::SYN, b""))
+    rig.send(INSIDE, talk.client_sends(Flags::SYN, b""))
+        .unwrap();
+    rig.send(OUTSIDE, talk.server_sends(Flags::SYN, b""))
         .unwrap();
     talk.client += 1;
     let answer = TcpFrame {
@@ -115,13 +121,13 @@ fn row_21_simultaneous_open() {
         ..TcpFrame::new(v4(HOST, PEER), (5000, 80), Flags::SYN | Flags::ACK)
     };
     rig.send(INSIDE, answer.frame()).unwrap();
-    rig.send(OUTSIDE, talk.from_server(Flags::SYN | Flags::ACK, b""))
+    rig.send(OUTSIDE, talk.server_sends(Flags::SYN | Flags::ACK, b""))
         .unwrap();
     talk.server += 1;
-    rig.send(INSIDE, talk.from_client(Flags::ACK, b"data"))
+    rig.send(INSIDE, talk.client_sends(Flags::ACK, b"data"))
         .unwrap();
     talk.client += 4;
-    rig.send(OUTSIDE, talk.from_server(Flags::ACK, b"data"))
+    rig.send(OUTSIDE, talk.server_sends(Flags::ACK, b"data"))
         .unwrap();
 }
 
@@ -187,11 +193,11 @@ fn row_31_the_mapping_stays_four_minutes_after_both_fins() {
 fn row_31_half_closed_is_not_closed() {
     let mut rig = Rig::filtering(Filtering::AddressAndPort);
     let mut talk = Conversation::open(&mut rig, (HOST, 5000), (PEER, 80));
-    rig.send(INSIDE, talk.from_client(Flags::FIN | Flags::ACK, b""))
+    rig.send(INSIDE, talk.client_sends(Flags::FIN | Flags::ACK, b""))
         .unwrap();
     talk.client += 1;
     rig.wait(Duration::from_secs(3600));
-    rig.send(OUTSIDE, talk.from_server(Flags::ACK, b"still sending"))
+    rig.send(OUTSIDE, talk.server_sends(Flags::ACK, b"still sending"))
         .unwrap();
 }
 
@@ -199,7 +205,7 @@ fn row_31_half_closed_is_not_closed() {
 fn row_32_a_reset_keeps_the_mapping_for_four_minutes() {
     let mut rig = Rig::filtering(Filtering::AddressAndPort);
     let talk = Conversation::open(&mut rig, (HOST, 5000), (PEER, 80));
-    rig.send(OUTSIDE, talk.from_server(Flags::RST, b""))
+    rig.send(OUTSIDE, talk.server_sends(Flags::RST, b""))
         .unwrap();
     rig.wait(Duration::from_secs(239));
     assert_eq!(rig.worker.shared().connections(), 1);
@@ -214,7 +220,9 @@ fn row_69_a_new_syn_reuses_time_wait() {
     let outer = talk.outer;
     talk.close(&mut rig);
     talk.client += 100_000;
-    let syn = rig.send(INSIDE, talk.from_client(Flags::SYN, b"")).unwrap();
+    let syn = rig
+        .send(INSIDE, talk.client_sends(Flags::SYN, b""))
+        .unwrap();
     assert_eq!(source_of(&syn), outer);
     assert_eq!(rig.worker.shared().connections(), 1);
     assert_eq!(rig.worker.tally.made, 2);
