@@ -15,6 +15,7 @@ fn with_line(table: &keys::TableDoc, line: &str) -> String {
     let mut text = format!("{}\n{required}{line}\n", table.header());
     let extra = match table.name {
         "port" if line.starts_with("file") => "driver = \"pcap\"\n",
+        "port" if line.starts_with("device") => "driver = \"dpdk\"\n",
         "route" if !line.starts_with("port") && !line.starts_with("blackhole") => {
             "port = \"wan\"\n"
         }
@@ -23,6 +24,9 @@ fn with_line(table: &keys::TableDoc, line: &str) -> String {
     text.push_str(extra);
     if table.name != "port" {
         text.push_str("[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\"]\n");
+    }
+    if table.name == "firewall" {
+        text.push_str("[[port]]\nname = \"lan\"\n");
     }
     if table.name == "link" {
         if line.starts_with("reorder_ppm") {
@@ -66,6 +70,7 @@ mac = "02:00:00:00:00:01"
 mtu = 1500
 idle = "poll"
 file = "x"
+device = "net_null0"
 [[bridge]]
 name = "b"
 ports = ["a"]
@@ -82,6 +87,8 @@ port = "a"
 address = "192.0.2.9"
 mac = "02:00:00:00:00:01"
 port = "a"
+[firewall]
+inside = "a"
 "#;
     let full: Config = toml::from_str(text).unwrap();
     let full = toml::Table::try_from(&full).unwrap();
