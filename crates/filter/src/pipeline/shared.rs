@@ -45,8 +45,9 @@ impl Shared {
         }
     }
 
-    /// Takes over connections that lie in `flows4` and `flows6` (memory segments that outlived a process) and makes
-    /// the other tables anew around them: mappings and counts follow from the connections.
+    /// Takes over connections that lie in `flows4` and `flows6` (memory segments that outlived a process). The other
+    /// tables start empty: connections go on, translated ones by what their records hold, but their mappings, ports
+    /// and counts are not known to the new tables, so that a new connection may be given a port in use.
     pub fn recover(
         sizes: &Sizes,
         policy: TrackPolicy,

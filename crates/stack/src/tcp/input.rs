@@ -326,7 +326,7 @@ impl Tcb {
         Reply::None
     }
 
-    /// A challenge acknowledgement (RFC 5961), one a window of time for each connection.
+    /// A challenge acknowledgement (RFC 5961). Its rate is not limited (RFC 5961 10 asks for a limit).
     pub(crate) fn challenge(&mut self, ctx: &mut Ctx<'_>) {
         ctx.stats.challenges += 1;
         self.flags.insert(Flag::ACK_NOW);
