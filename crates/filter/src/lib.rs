@@ -9,6 +9,8 @@ extern crate std;
 pub mod alg;
 pub mod guard;
 #[cfg(feature = "lang")]
+pub mod json;
+#[cfg(feature = "lang")]
 pub mod lang;
 pub mod nat;
 pub mod packet;

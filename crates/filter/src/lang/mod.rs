@@ -6,6 +6,7 @@
 
 pub mod ast;
 pub mod datatype;
+pub mod diff;
 pub mod files;
 pub mod lexer;
 mod lower;

@@ -78,7 +78,8 @@ fn quoted(names: &[String]) -> String {
         .join(", ")
 }
 
-fn set(set: &SetAst) -> String {
+/// Prints a set or map.
+pub fn set(set: &SetAst) -> String {
     let mut out = format!(
         "\t{} {} {{\n",
         if set.is_map { "map" } else { "set" },
@@ -160,7 +161,8 @@ fn set(set: &SetAst) -> String {
     out
 }
 
-fn object(object: &ObjectAst) -> String {
+/// Prints a named object.
+pub fn object(object: &ObjectAst) -> String {
     let mut out = format!("\t{} {} {{\n", object.kind.name(), object.name.text);
     if let Some(comment) = &object.comment {
         let _ = writeln!(out, "\t\tcomment \"{comment}\"");
@@ -327,7 +329,7 @@ fn synproxy(options: &SynproxyAst) -> Vec<String> {
     out
 }
 
-pub(super) const LEVELS: [&str; 9] = [
+pub(crate) const LEVELS: [&str; 9] = [
     "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug", "audit",
 ];
 
@@ -500,7 +502,8 @@ fn verdict_text(verdict: &VerdictAst) -> String {
     }
 }
 
-fn element(element: &Element) -> String {
+/// Prints an element of a set or map.
+pub fn element(element: &Element) -> String {
     let mut out = expr(&element.key);
     if let Some(ms) = element.timeout_ms {
         let _ = write!(out, " timeout {}", time(ms));
