@@ -229,3 +229,21 @@ fn manual_pages_are_written() {
     let page = run(&["man"]);
     assert!(page.stdout.starts_with(".ie"), "{}", &page.stdout[..60]);
 }
+
+#[test]
+fn a_wrong_rule_is_shown_with_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = directory.path().join("rules.nft");
+    std::fs::write(
+        &rules,
+        "table inet f {\n chain c {\n  tcp dport http-ish accept\n }\n}\n",
+    )
+    .unwrap();
+    let node = directory.path().join("node.toml");
+    // Beside the configuration, as it is named there.
+    let text = "[[port]]\nname = \"lan\"\n[firewall]\nrules = \"rules.nft\"\n";
+    std::fs::write(&node, text).unwrap();
+    let run = run(&["check", "-c", node.to_str().unwrap()]);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("rules.nft:3:"), "{}", run.stderr);
+}

@@ -26,6 +26,9 @@ fn with_line(table: &keys::TableDoc, line: &str) -> String {
         text.push_str("[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\"]\n");
     }
     if table.name == "firewall" {
+        if !line.starts_with("inside") && !line.starts_with("rules") {
+            text = text.replace("[firewall]\n", "[firewall]\ninside = \"lan\"\n");
+        }
         text.push_str("[[port]]\nname = \"lan\"\n");
     }
     if table.name == "link" {
@@ -89,6 +92,7 @@ mac = "02:00:00:00:00:01"
 port = "a"
 [firewall]
 inside = "a"
+rules = "r.nft"
 "#;
     let full: Config = toml::from_str(text).unwrap();
     let full = toml::Table::try_from(&full).unwrap();

@@ -4,11 +4,13 @@
 //! each worker's nodes by [`graph::Node::reload`], never changed after.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use io::PortId;
 use wire::{FlowSecret, MacAddr};
 
 use crate::fib::{self, Fib4, Fib6};
+use crate::firewall::FileRules;
 use crate::plan::{BridgeId, InterfaceId, Link, LinkPlan, Plan, PortRole, RouteTarget};
 use crate::prefix::{Prefix, mapped};
 
@@ -143,6 +145,8 @@ pub struct Forwarding {
     routes: Vec<RouteEntry>,
     next_hops: Vec<NextHop>,
     flow_secret: FlowSecret,
+    /// The firewall's rules, if they come from a file.
+    pub rules: Option<Arc<FileRules>>,
 }
 
 /// Key of the hash that chooses among several next hops: the same in every node and after every restart, so
@@ -150,6 +154,13 @@ pub struct Forwarding {
 const PATH_KEY: [u8; 64] = *b"Which of several paths a flow takes, today and after a restart.\n";
 
 impl Forwarding {
+    /// Adds the firewall's rules, so that routes and rules change together.
+    #[must_use]
+    pub fn with_rules(mut self, rules: Option<Arc<FileRules>>) -> Self {
+        self.rules = rules;
+        self
+    }
+
     /// Builds the snapshot; `facts` has one entry a port of the plan, in order.
     pub fn new(plan: &Plan, facts: &[PortFacts], generation: u64) -> Self {
         let mut ports = ports(plan, facts);
@@ -182,6 +193,7 @@ impl Forwarding {
             actions: routes.iter().map(|entry| entry.route).collect(),
             routes,
             next_hops,
+            rules: None,
             flow_secret: FlowSecret::new(PATH_KEY),
         }
     }

@@ -10,7 +10,7 @@ use io::{PortId, WorkerId};
 use wire::Instant;
 
 use crate::bridge::{Bridge, BridgeOutput, StationTable};
-use crate::firewall::{Firewall, FirewallNode};
+use crate::firewall::{Firewall, FirewallNode, load_rules};
 use crate::forwarding::{Forwarding, PortFacts};
 use crate::neighbour::{Key, Resolve, Table, machine};
 use crate::nodes::eth_input::EthInput;
@@ -20,9 +20,10 @@ use crate::nodes::ip4::{Ip4Forward, Ip4Output};
 use crate::nodes::ip6::{Ip6Forward, Ip6Output};
 use crate::nodes::link::ImpairedLink;
 use crate::nodes::local::Local;
-use crate::plan::{BridgeId, LinkId, Plan, PlanError, PortRole};
+use crate::plan::{BridgeId, LinkId, Plan, PortRole};
 use crate::prefix::mapped;
 use crate::reassembly::Reassemble;
+use crate::runtime::StartError;
 
 /// Neighbours that a node remembers, at most.
 pub const NEIGHBOURS_MAX: usize = 8192;
@@ -85,10 +86,11 @@ impl Shared {
 /// benches start from. `facts` has one entry a port.
 ///
 /// # Errors
-/// What is wrong with the configuration.
-pub fn shared(config: &Config, facts: &[PortFacts], secret: u64) -> Result<Shared, PlanError> {
+/// What is wrong with the configuration, or with its file of rules.
+pub fn shared(config: &Config, facts: &[PortFacts], secret: u64) -> Result<Shared, StartError> {
     let plan = Plan::new(config)?;
-    let forwarding = Arc::new(Forwarding::new(&plan, facts, 1));
+    let rules = load_rules(config, &plan, None)?;
+    let forwarding = Arc::new(Forwarding::new(&plan, facts, 1).with_rules(rules));
     let shared = Shared::new(&plan, forwarding, secret);
     shared.set_neighbours(&plan, Instant::ZERO);
     Ok(shared)

@@ -6,6 +6,8 @@ use std::path::Path;
 use control::Config;
 use control::api::CheckReport;
 use control::config::{self, ConfigError};
+use dataplane::Plan;
+use dataplane::firewall::load_rules;
 
 use crate::cli::{CheckArgs, Global};
 use crate::exit::{Exit, Failure};
@@ -18,16 +20,24 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> Result<(), Failure> {
         show(error);
         return Err(Failure::silent(read_exit(error)));
     }
+    let rules = loaded.as_ref().ok().and_then(rules_fault);
     if global.json {
         output::print_json(&CheckReport {
             file: file.clone(),
-            valid: loaded.is_ok(),
+            valid: loaded.is_ok() && rules.is_none(),
             problems: loaded
                 .as_ref()
                 .err()
                 .map(|error| error.problems().to_vec())
                 .unwrap_or_default(),
+            rules: rules.clone(),
         })?;
+    }
+    if let Some(fault) = rules {
+        if !global.json {
+            eprintln!("{}", fault.trim_end());
+        }
+        return Err(Failure::silent(Exit::Failed));
     }
     match loaded {
         Ok(config) if !global.json => {
@@ -50,6 +60,15 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> Result<(), Failure> {
             Err(Failure::silent(Exit::Failed))
         }
     }
+}
+
+/// What is wrong with the firewall's rules, if anything.
+fn rules_fault(config: &Config) -> Option<String> {
+    let plan = Plan::new(config).ok()?;
+    let error = load_rules(config, &plan, None).err()?;
+    let cause =
+        std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
+    Some(format!("{error}{cause}"))
 }
 
 /// Loads a configuration for a command that needs it; says on stderr what is wrong.

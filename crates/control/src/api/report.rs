@@ -11,6 +11,9 @@ pub struct CheckReport {
     pub valid: bool,
     /// What is wrong, in the order of the file.
     pub problems: Vec<crate::config::Problem>,
+    /// What is wrong with the firewall's file of rules, if anything: place, caret and remedy as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<String>,
 }
 
 /// What `tidegate doctor` found.

@@ -1,13 +1,19 @@
 //! `[firewall]`: connection tracking and translation.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 /// `[firewall]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FirewallConfig {
-    /// The port or bridge that connections may be opened from.
-    pub inside: String,
+    /// Rules in nft syntax, as `nft -f` takes them; instead of `inside`. Relative to the configuration's folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<PathBuf>,
+    /// The port or bridge that connections may be opened from, without a file of rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<String>,
     /// The source of what leaves by another interface is translated to that interface's address.
     #[serde(default = "yes")]
     pub masquerade: bool,

@@ -405,9 +405,16 @@ pub const TABLES: &[TableDoc] = &[
         text: "The stateful firewall; without the table, packets are forwarded without state.",
         keys: &[
             key(
+                "rules",
+                "path",
+                "none",
+                "rules = \"/etc/tidegate/rules.nft\"",
+                "Rules in nft syntax, as `nft -f` takes them, in a file beside this one; interfaces are ports and bridges.",
+            ),
+            key(
                 "inside",
                 "name of a port or bridge",
-                "required",
+                "none; one of `rules` and `inside` is required",
                 "inside = \"lan\"",
                 "Where connections may be opened from; answers to them may come from anywhere.",
             ),

@@ -26,7 +26,14 @@ pub use schema::{
 /// The file cannot be read, is not TOML, has keys or values that the schema does not know, or
 /// contradicts itself.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
-    parse(&path.display().to_string(), &read(path)?)
+    let mut config = parse(&path.display().to_string(), &read(path)?)?;
+    // A file of rules lies beside the configuration, wherever the program runs.
+    if let Some(rules) = config.firewall.as_mut().and_then(|f| f.rules.as_mut())
+        && let Some(directory) = path.parent()
+    {
+        *rules = directory.join(&*rules);
+    }
+    Ok(config)
 }
 
 /// Reads a configuration file's text.

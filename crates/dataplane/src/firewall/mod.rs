@@ -10,6 +10,7 @@
 
 mod node;
 mod routes;
+mod rules;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use filter::packet::InterfaceId;
 use filter::pipeline::{Shared, Sizes, TrackPolicy};
 
 pub use node::FirewallNode;
+pub use rules::{FileRules, RulesError, load_rules};
 
 use crate::plan::Plan;
 
@@ -30,6 +32,7 @@ const WORKERS_MAX: usize = 256;
 pub struct Firewall {
     /// The engine's tables.
     pub tables: Arc<Shared>,
+    /// Where connections may come from, in force without a file of rules.
     inside: InterfaceId,
     masquerade: bool,
 }
@@ -45,7 +48,7 @@ impl Firewall {
         });
         Some(Self {
             tables: Arc::new(Shared::new(&sizes(config), policy(config), key)),
-            inside: interface_id(*inside),
+            inside: inside.map_or(InterfaceId::NONE, interface_id),
             masquerade: config.masquerade,
         })
     }

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use filter::packet::InterfaceId;
-use filter::pipeline::{BATCH_MAX, Environment, Fate, InterfaceFacts, Item, Stateful, Way, Worker};
+use filter::pipeline::{
+    BATCH_MAX, Environment, Fate, InterfaceFacts, Item, Rules, Stateful, Way, Worker,
+};
+use filter::rules::{Judge, NoTrace, RuleWorker, Ruleset};
 use graph::{Context, EdgeId, GraphError, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags, PortId, WorkerId};
 use wire::{Instant, LayoutFlags};
@@ -29,11 +32,25 @@ const SWEEP_PARTS: usize = 100;
 #[derive(Debug)]
 pub struct FirewallNode {
     engine: Worker,
-    rules: Stateful,
+    worker: WorkerId,
+    rules: InForce,
     forwarding: Arc<Forwarding>,
     interfaces: Vec<InterfaceFacts>,
     sweep_at: Instant,
     sweep_slots: usize,
+}
+
+/// What says which packets pass.
+#[derive(Debug)]
+enum InForce {
+    /// Connections from one side.
+    Stateful(Stateful),
+    /// The rules of a file, and this worker's part of them.
+    File {
+        ruleset: Arc<Ruleset>,
+        worker: RuleWorker,
+        epoch: u32,
+    },
 }
 
 type Frames = ArrayVec<Frame, BATCH_MAX>;
@@ -54,14 +71,19 @@ impl FirewallNode {
                 nodes: usize::from(worker.0),
             }
         })?;
-        Ok(Self {
-            engine,
-            rules: Stateful {
+        let rules = match of_file(&forwarding, worker)? {
+            Some(rules) => rules,
+            None => InForce::Stateful(Stateful {
                 inside: firewall.inside,
                 masquerade: firewall.masquerade,
                 random: false,
                 epoch: forwarding.generation as u32,
-            },
+            }),
+        };
+        Ok(Self {
+            engine,
+            worker,
+            rules,
             interfaces: facts(&forwarding),
             sweep_slots: firewall.tables.slots() / SWEEP_PARTS + 1,
             forwarding,
@@ -96,12 +118,22 @@ impl FirewallNode {
             fib: &Routes(&self.forwarding),
             interfaces: &self.interfaces,
         };
-        if own {
-            self.engine
-                .output(&env, &mut self.rules, &mut items, &mut fates);
-        } else {
-            self.engine
-                .process(&env, &mut self.rules, &mut items, &mut fates);
+        let engine = &mut self.engine;
+        match &mut self.rules {
+            InForce::Stateful(rules) => run(engine, own, &env, rules, &mut items, &mut fates),
+            InForce::File {
+                ruleset,
+                worker,
+                epoch,
+            } => {
+                let mut rules = Judge {
+                    ruleset,
+                    worker,
+                    tracer: NoTrace,
+                    epoch: *epoch,
+                };
+                run(engine, own, &env, &mut rules, &mut items, &mut fates);
+            }
         }
         drop(items);
         let (v4, v6) = if own { (OUT4, OUT6) } else { (IP4, IP6) };
@@ -146,6 +178,17 @@ impl FirewallNode {
         self.engine.outbox.clear();
     }
 
+    /// Says that nothing of the tables is held, and removes what is over in `slots` of their slots.
+    fn maintain(&mut self, now: Instant, slots: usize) {
+        self.engine.maintain(now, slots);
+        if let InForce::File {
+            ruleset, worker, ..
+        } = &mut self.rules
+        {
+            ruleset.maintain(worker, now, slots);
+        }
+    }
+
     /// A port of an interface.
     fn port_of(&self, interface: InterfaceId) -> PortId {
         let ports = self.forwarding.ports();
@@ -153,6 +196,39 @@ impl FirewallNode {
             .iter()
             .position(|port| interface_id(port.interface) == interface);
         PortId(found.unwrap_or(0) as u16)
+    }
+}
+
+/// The rules of the snapshot's file, for one worker; `None` if it has none.
+fn of_file(forwarding: &Forwarding, worker: WorkerId) -> Result<Option<InForce>, GraphError> {
+    let Some(rules) = &forwarding.rules else {
+        return Ok(None);
+    };
+    let ruleset = &rules.ruleset;
+    let part = ruleset.worker(usize::from(worker.0));
+    let part = part.ok_or(GraphError::TooManyNodes {
+        nodes: usize::from(worker.0),
+    })?;
+    Ok(Some(InForce::File {
+        ruleset: Arc::clone(ruleset),
+        worker: part,
+        epoch: forwarding.generation as u32,
+    }))
+}
+
+/// Judges packets that came in, or the node's own.
+fn run<R: Rules>(
+    engine: &mut Worker,
+    own: bool,
+    env: &Environment<'_>,
+    rules: &mut R,
+    items: &mut [Item<'_>],
+    fates: &mut [Fate],
+) {
+    if own {
+        engine.output(env, rules, items, fates);
+    } else {
+        engine.process(env, rules, items, fates);
     }
 }
 
@@ -186,7 +262,7 @@ impl Node for FirewallNode {
         }
         self.send(cx, out);
         // Nothing of the tables is held any more.
-        self.engine.maintain(cx.now, 0);
+        self.maintain(cx.now, 0);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -196,7 +272,7 @@ impl Node for FirewallNode {
     fn handle_timeout(&mut self, cx: &mut Context<'_>, out: &mut Outlets) {
         if cx.now >= self.sweep_at {
             self.sweep_at = cx.now + SWEEP;
-            self.engine.maintain(cx.now, self.sweep_slots);
+            self.maintain(cx.now, self.sweep_slots);
             self.send(cx, out);
         }
     }
@@ -204,7 +280,15 @@ impl Node for FirewallNode {
     fn reload(&mut self, _cx: &mut Context<'_>, snapshot: &Snapshot, _out: &mut Outlets) {
         if crate::adopt(&mut self.forwarding, snapshot) {
             self.interfaces = facts(&self.forwarding);
-            self.rules.epoch = self.forwarding.generation as u32;
+            let epoch = self.forwarding.generation as u32;
+            match of_file(&self.forwarding, self.worker) {
+                Ok(Some(rules)) => self.rules = rules,
+                // The same rules over other routes: the ruleset's one part of this worker is ours already.
+                _ => match &mut self.rules {
+                    InForce::Stateful(rules) => rules.epoch = epoch,
+                    InForce::File { epoch: known, .. } => *known = epoch,
+                },
+            }
         }
     }
 }

@@ -187,8 +187,8 @@ pub struct Plan {
     pub routes: Vec<RoutePlan>,
     /// The static neighbours.
     pub neighbours: Vec<NeighbourPlan>,
-    /// The firewall, and which interface lies inside.
-    pub firewall: Option<(FirewallConfig, InterfaceId)>,
+    /// The firewall, and which interface lies inside, if it has no file of rules.
+    pub firewall: Option<(FirewallConfig, Option<InterfaceId>)>,
 }
 
 impl Plan {

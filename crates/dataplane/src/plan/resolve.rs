@@ -33,9 +33,10 @@ impl Resolver {
     }
 
     pub(super) fn firewall(&mut self, config: &Config) {
-        self.plan.firewall = config.firewall.as_ref().and_then(|firewall| {
-            let inside = *self.interfaces.get(&firewall.inside)?;
-            Some((firewall.clone(), inside))
+        self.plan.firewall = config.firewall.as_ref().map(|firewall| {
+            let inside = firewall.inside.as_ref();
+            let inside = inside.and_then(|name| self.interfaces.get(name).copied());
+            (firewall.clone(), inside)
         });
     }
 

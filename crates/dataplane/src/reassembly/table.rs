@@ -426,12 +426,13 @@ mod tests {
 
     proptest! {
         /// In any order, with duplicates, and with other datagrams between: whole exactly when every byte
-        /// was there, and the bytes are those that were sent.
+        /// was there, and the bytes are those that were sent. With what waits of the others, there is room for
+        /// all, so that none gives way.
         #[test]
         fn fragments_in_any_order_make_the_datagram(
             data in proptest::collection::vec(any::<u8>(), 1..2000),
             units in 1_usize..40,
-            order in proptest::collection::vec(any::<prop::sample::Index>(), 1..200),
+            order in proptest::collection::vec(any::<prop::sample::Index>(), 1..200 - FRAGMENTS_MAX),
         ) {
             let step = units * 8;
             let pieces: Vec<_> = data.chunks(step).collect();

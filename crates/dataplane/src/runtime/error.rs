@@ -1,5 +1,6 @@
 //! Why a node does not start, or keeps its old configuration.
 
+use crate::firewall::RulesError;
 use crate::plan::PlanError;
 
 /// Why a node does not start.
@@ -8,6 +9,9 @@ pub enum StartError {
     /// The configuration makes no sense.
     #[error("the configuration is not usable: {0}")]
     Plan(#[from] PlanError),
+    /// The firewall's rules are not usable.
+    #[error("{0}")]
+    Rules(#[from] RulesError),
     /// There is no memory for frames.
     #[error("no memory for frames")]
     Memory(#[from] io::RegionError),
@@ -63,7 +67,7 @@ impl StartError {
             Self::Port(io::port::OpenError::EveryModeRefused { .. }) => {
                 Some("run as root, or write `driver = \"auto\"`; see `tidegate doctor`".into())
             }
-            Self::Port(_) => None, // the error says it itself
+            Self::Port(_) | Self::Rules(_) => None, // the error says it itself
             Self::Graph(_) => Some("join some of the bridges".into()),
             Self::MemDriver { .. } => Some("write `driver = \"auto\"`".into()),
             Self::Worker { .. } | Self::Thread(_) => {
@@ -79,6 +83,9 @@ pub enum ReloadError {
     /// It makes no sense.
     #[error("the configuration is not usable: {0}")]
     Plan(#[from] PlanError),
+    /// The firewall's rules are not usable.
+    #[error("{0}")]
+    Rules(#[from] RulesError),
     /// The node has other ports or bridges, which only a restart changes.
     #[error("{} cannot change while the node runs", paths.join(" and "))]
     Structure {
@@ -100,7 +107,7 @@ impl ReloadError {
             Self::Plan(error) => error.problems.first().map(|p| p.remedy.clone()),
             Self::Structure { .. } => Some("restart the node".into()),
             Self::Busy => Some("see in `tidegate stats` whether the worker lives".into()),
-            Self::Stopped => None,
+            Self::Stopped | Self::Rules(_) => None,
         }
     }
 }

@@ -23,6 +23,7 @@ pub use capture::Capture;
 pub use error::{ReloadError, StartError};
 pub use workers::Links;
 
+use crate::firewall::load_rules;
 use crate::forwarding::Forwarding;
 use crate::plan::Plan;
 use crate::topology::Shared;
@@ -82,13 +83,14 @@ impl Dataplane {
         links: &Links,
     ) -> Result<Self, StartError> {
         let plan = Plan::new(config)?;
+        let rules = load_rules(config, &plan, None)?;
         let count = config.node.cpus.len().max(1) as u16;
         let pools = open::pools(config, count)?;
         let region = Arc::clone(pools[0].region());
         let (ports, queues) = open::ports(config, links, &region, count)?;
         region.wait_filled()?;
         let facts: Vec<_> = ports.iter().map(OpenedPort::facts).collect();
-        let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
+        let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1).with_rules(rules));
         let shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random());
         let interfaces = ports.iter().map(|port| port.interface.clone()).collect();
         let link_watch = LinkWatch::start(interfaces).map_err(StartError::Thread)?;

@@ -1,12 +1,14 @@
 //! Puts a new configuration in force, as far as that goes without a restart.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use control::Config;
-use control::config::{DriverConfig, IdleConfig, IdleMode, PortConfig};
+use control::config::{DriverConfig, FirewallConfig, IdleConfig, IdleMode, PortConfig};
 use graph::Snapshot;
 
 use super::{Dataplane, ReloadError, lock};
+use crate::firewall::load_rules;
 use crate::forwarding::Forwarding;
 use crate::neighbour::Key;
 use crate::neighbour::table::State;
@@ -27,9 +29,10 @@ pub(super) fn reload(node: &Dataplane, config: &Config) -> Result<Vec<String>, R
     let mtus: Vec<_> = facts.iter().map(|facts| facts.mtu).collect();
     let (effective, needs_restart) = what_can_be(old, config, &mtus);
     let plan = Plan::new(&effective)?;
+    let rules = load_rules(&effective, &plan, state.forwarding.rules.as_ref())?;
     let waits_otherwise = waits(old) != waits(&effective);
     let generation = state.forwarding.generation + 1;
-    let forwarding = Arc::new(Forwarding::new(&plan, &facts, generation));
+    let forwarding = Arc::new(Forwarding::new(&plan, &facts, generation).with_rules(rules));
     let snapshot: Snapshot = Arc::clone(&forwarding) as Snapshot;
     let mut workers = lock(&node.workers);
     if !workers.reload(&snapshot) || (waits_otherwise && !workers.set_idle(&effective)) {
@@ -102,6 +105,10 @@ fn what_can_be(old: &Config, new: &Config, mtus: &[u16]) -> (Config, Vec<String>
         effective.node = old.node.clone();
         paths.push("node".to_owned());
     }
+    if !same_firewall(old.firewall.as_ref(), new.firewall.as_ref()) {
+        effective.firewall = old.firewall.clone();
+        paths.push("firewall".to_owned());
+    }
     for (i, (was, port)) in old.port.iter().zip(&mut effective.port).enumerate() {
         let mut kept = |same: bool, key: &str| {
             if !same {
@@ -111,6 +118,7 @@ fn what_can_be(old: &Config, new: &Config, mtus: &[u16]) -> (Config, Vec<String>
         kept(was.driver == port.driver, "driver");
         kept(was.interface == port.interface, "interface");
         kept(was.file == port.file, "file");
+        kept(was.device == port.device, "device");
         // A TAP interface was made for packets of so many bytes; others are as long as they are.
         let is_tap = was.driver == DriverConfig::Tap;
         let too_long = port
@@ -130,6 +138,15 @@ fn what_can_be(old: &Config, new: &Config, mtus: &[u16]) -> (Config, Vec<String>
         };
     }
     (effective, paths)
+}
+
+/// Tells whether two firewalls differ at most in their files of rules: the tables stay as they are sized.
+fn same_firewall(old: Option<&FirewallConfig>, new: Option<&FirewallConfig>) -> bool {
+    let rest = |firewall: &FirewallConfig| FirewallConfig {
+        rules: firewall.rules.as_ref().map(|_| PathBuf::new()),
+        ..firewall.clone()
+    };
+    old.map(rest) == new.map(rest)
 }
 
 #[cfg(test)]

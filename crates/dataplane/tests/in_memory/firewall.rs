@@ -126,3 +126,108 @@ fn the_gateway_answers_pings_from_inside_only() {
     assert_eq!(dropped(&rig, DropReason::FirewallRule), 1);
     rig.finish();
 }
+
+/// The gateway with a file of rules in nft syntax instead of one side that may open connections.
+fn gateway_with_rules(directory: &tempfile::TempDir, rules: &str) -> String {
+    let file = directory.path().join("rules.nft");
+    std::fs::write(&file, rules).expect("a file");
+    let rules = format!("rules = \"{}\"", file.display());
+    GATEWAY.replace("inside = \"lan\"", &rules)
+}
+
+const RULES: &str = "
+table inet filter {
+    chain input { type filter hook input priority 0; policy drop; }
+    chain forward {
+        type filter hook forward priority 0; policy drop;
+        ct state vmap { established : accept, related : accept }
+        iifname lan udp dport { 53, 123 } counter accept
+        iifname wan ip daddr 10.0.0.2 udp dport 12345 accept
+    }
+}
+table ip nat {
+    chain pre { type nat hook prerouting priority dstnat; iifname wan udp dport 7000 dnat to 10.0.0.2:12345 }
+    chain post { type nat hook postrouting priority srcnat; oifname wan masquerade }
+}";
+
+#[test]
+fn rules_of_a_file_filter_masquerade_and_forward_a_port() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut rig = Rig::new(&gateway_with_rules(&directory, RULES));
+    let out = rig.exchange(0, &to_node4(&datagram(CLIENT, SERVER, None, 32, 64)));
+    let [sent] = &out[1][..] else {
+        panic!("port 53 may leave: {out:?}")
+    };
+    assert_eq!(key(sent).source_ip(), std::net::IpAddr::from(GATE));
+    let answer = datagram(SERVER, GATE, Some((53, key(sent).source_port)), 8, 64);
+    let back = rig.exchange(1, &from_outside(&answer));
+    assert_eq!(
+        key(&back[0][0]).destination_ip(),
+        std::net::IpAddr::from(CLIENT)
+    );
+
+    // No rule for port 54, and the node itself answers nobody.
+    let refused = datagram(CLIENT, SERVER, Some((12345, 54)), 8, 64);
+    let out = rig.exchange(0, &to_node4(&refused));
+    assert_eq!((out[0].len(), out[1].len()), (0, 0));
+    let ping = ipv4(CLIENT, [10, 0, 0, 1], 1, 64, 0, &[], &echo_request(16));
+    let out = rig.exchange(0, &to_node4(&ping));
+    assert_eq!(out[0].len(), 0);
+    assert_eq!(dropped(&rig, DropReason::FirewallRule), 2);
+
+    // The forwarded port: its destination is translated, and the answer back.
+    let call = datagram(SERVER, GATE, Some((4000, 7000)), 8, 64);
+    let out = rig.exchange(1, &from_outside(&call));
+    let [called] = &out[0][..] else {
+        panic!("the forwarded port reaches the client: {out:?}")
+    };
+    let called = key(called);
+    assert_eq!(called.destination_ip(), std::net::IpAddr::from(CLIENT));
+    assert_eq!(called.destination_port, 12345);
+    let reply = datagram(CLIENT, SERVER, Some((12345, 4000)), 8, 64);
+    let out = rig.exchange(0, &to_node4(&reply));
+    let [reply] = &out[1][..] else {
+        panic!("the answer leaves: {out:?}")
+    };
+    assert_eq!(key(reply).source_ip(), std::net::IpAddr::from(GATE));
+    assert_eq!(key(reply).source_port, 7000);
+    rig.finish();
+}
+
+#[test]
+fn a_wrong_rule_is_an_error_with_its_place_and_what_is_not_there_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let fault = |rules: &str| {
+        let config = gateway_with_rules(&directory, rules);
+        let config: control::Config = toml::from_str(&config).expect("TOML");
+        let plan = dataplane::Plan::new(&config).expect("a plan");
+        let loaded = dataplane::firewall::load_rules(&config, &plan, None);
+        loaded.expect_err("it is wrong").to_string()
+    };
+    let misspelt = fault(&RULES.replace("udp dport { 53, 123 }", "udp dprot 53"));
+    assert!(misspelt.contains("rules.nft:7:"), "{misspelt}");
+    let arp = fault("table arp x { chain y { type filter hook input priority 0; } }");
+    assert!(arp.contains("arp"), "{arp}");
+    let synproxy = RULES.replace("counter accept", "counter synproxy mss 1460");
+    assert!(fault(&synproxy).contains("synproxy"));
+}
+
+#[test]
+fn a_new_file_of_rules_comes_with_the_next_snapshot_and_an_unchanged_one_goes_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let load = |rules: &str, old: Option<&std::sync::Arc<dataplane::firewall::FileRules>>| {
+        let config = gateway_with_rules(&directory, rules);
+        let config: control::Config = toml::from_str(&config).expect("TOML");
+        let plan = dataplane::Plan::new(&config).expect("a plan");
+        let loaded = dataplane::firewall::load_rules(&config, &plan, old);
+        loaded.expect("right rules").expect("a file")
+    };
+    let first = load(RULES, None);
+    let same = load(RULES, Some(&first));
+    assert!(
+        std::sync::Arc::ptr_eq(&first, &same),
+        "counters and sets go on"
+    );
+    let other = load(&RULES.replace("53, 123", "53"), Some(&first));
+    assert!(!std::sync::Arc::ptr_eq(&first, &other));
+}

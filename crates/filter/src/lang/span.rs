@@ -56,6 +56,11 @@ impl SourceMap {
         (self.files.len() - 1) as u32
     }
 
+    /// Returns all files, in the order in which they were read.
+    pub fn files(&self) -> &[SourceFile] {
+        &self.files
+    }
+
     /// Returns a file.
     pub fn file(&self, number: u32) -> Option<&SourceFile> {
         self.files.get(number as usize)

@@ -11,7 +11,6 @@
 //! tables; each has a [`Worker`] of its own, and no worker waits for another.
 
 mod answer;
-mod compiled;
 mod config;
 mod hit;
 mod item;
@@ -26,7 +25,6 @@ mod tests;
 mod walk;
 mod worker;
 
-pub use compiled::CompiledRules;
 pub use config::{FullPolicy, Sizes, TrackPolicy};
 pub use item::{BATCH_MAX, Environment, Fate, InterfaceFacts, Item};
 pub use outbox::{Emission, Outbox, Way};

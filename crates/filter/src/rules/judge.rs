@@ -9,6 +9,10 @@ use crate::verdict::{Effects, Verdict};
 
 /// Priority of connection tracking: chains below it see no connection.
 const TRACKING: i32 = -200;
+/// Priority at which destinations are translated, at prerouting.
+const DESTINATION_NAT: i32 = -100;
+/// Priority at which sources are translated, at postrouting.
+const SOURCE_NAT: i32 = 100;
 
 /// One worker's view of a ruleset. With another tracer than [`NoTrace`] it explains what it does, by the same code.
 #[derive(Debug)]
@@ -76,7 +80,7 @@ const FAMILIES: [Family; 5] = [
     Family::Arp,
     Family::Bridge,
 ];
-const STAGES: [Stage; 3] = [Stage::Raw, Stage::Filter, Stage::Nat];
+const STAGES: [Stage; 4] = [Stage::Raw, Stage::Filter, Stage::Nat, Stage::Late];
 
 impl Walks {
     pub(super) fn new(base: &[super::program::BaseChain]) -> Self {
@@ -111,7 +115,8 @@ impl Walks {
             .iter()
             .position(|known| *known == family)
             .unwrap_or(0);
-        let at = (stage as usize * Hook::ALL.len() + hook as usize) * FAMILIES.len() + family;
+        let stage = STAGES.iter().position(|known| *known == stage).unwrap_or(0);
+        let at = (stage * Hook::ALL.len() + hook as usize) * FAMILIES.len() + family;
         self.lists
             .get(at)
             .map(alloc::vec::Vec::as_slice)
@@ -120,10 +125,11 @@ impl Walks {
 }
 
 fn stage_of(chain: &super::program::BaseChain) -> Stage {
-    let tracked = matches!(chain.hook, Hook::Prerouting | Hook::Output);
-    match chain.kind {
-        ChainKind::Nat => Stage::Nat,
-        _ if tracked && chain.priority < TRACKING => Stage::Raw,
+    match (chain.kind, chain.hook) {
+        (ChainKind::Nat, _) => Stage::Nat,
+        (_, Hook::Prerouting | Hook::Output) if chain.priority < TRACKING => Stage::Raw,
+        (_, Hook::Prerouting) if chain.priority > DESTINATION_NAT => Stage::Late,
+        (_, Hook::Postrouting) if chain.priority > SOURCE_NAT => Stage::Late,
         _ => Stage::Filter,
     }
 }

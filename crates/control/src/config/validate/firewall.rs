@@ -8,7 +8,24 @@ impl Checker<'_> {
             return;
         };
         let (inside, connections) = (firewall.inside.clone(), firewall.connections);
-        self.is_interface("firewall.inside", &inside);
+        match (inside, firewall.rules.is_some()) {
+            (Some(_), true) => self.problem(
+                "firewall.inside",
+                "the firewall has both rules and an inside",
+                "with a file of rules, they say what may pass",
+                "remove `inside`",
+            ),
+            (None, false) => self.problem(
+                "firewall",
+                "the firewall does not know what may pass",
+                "neither `rules` nor `inside`",
+                "add `rules = \"/etc/tidegate/rules.nft\"`, or `inside = \"lan\"` for all that one side opens",
+            ),
+            (Some(inside), false) => {
+                self.is_interface("firewall.inside", &inside);
+            }
+            (None, true) => {}
+        }
         self.range("firewall.connections", connections, 1024, 1 << 26, "");
     }
 }

@@ -219,3 +219,49 @@ fn verdicts_are_replayed_until_the_rules_change() {
     assert_eq!(rig.back((PEER, 53), outer), Ok((HOST, 5000)));
     assert_eq!(rig.worker.shared().connections(), 1);
 }
+
+#[cfg(feature = "lang")]
+#[test]
+fn a_ruleset_in_nft_syntax_filters_and_masquerades() {
+    use crate::rules::{Judge, NoTrace};
+    let text = "
+        table inet filter {
+            chain forward {
+                type filter hook forward priority 0; policy drop;
+                ct state established,related accept
+                iifname lan udp dport 53 accept
+            }
+        }
+        table ip nat {
+            chain postrouting {
+                type nat hook postrouting priority 100;
+                oifname wan masquerade
+            }
+        }";
+    let options = crate::lang::Options {
+        interfaces: crate::rules::Interfaces::ethernet(&["lan", "wan"]),
+        workers: 1,
+        ..crate::lang::Options::default()
+    };
+    let ruleset = crate::lang::load(text, options).unwrap();
+    let mut rule_worker = ruleset.worker(0).unwrap();
+    let rig = Rig::filtering(Filtering::AddressAndPort);
+    let mut rig = Rig {
+        worker: rig.worker,
+        rules: Judge {
+            ruleset: &ruleset,
+            worker: &mut rule_worker,
+            tracer: NoTrace,
+            epoch: 1,
+        },
+        now: rig.now,
+    };
+    let outer = rig.out((HOST, 5000), (PEER, 53));
+    assert_eq!(outer, (OUTER, 5000));
+    assert_eq!(rig.back((PEER, 53), outer), Ok((HOST, 5000)));
+    // No chain at input: what nobody asked for is the node's own.
+    assert_eq!(rig.back((PEER, 54), outer), Ok(outer));
+    let other = udp_frame(v4(HOST, PEER), (5000, 54), b"x");
+    let refused = Err(Fate::Drop(DropReason::FirewallRule));
+    assert_eq!(rig.send(INSIDE, other), refused);
+}

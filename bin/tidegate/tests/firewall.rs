@@ -1,0 +1,160 @@
+//! A gateway with a file of nft rules between two kernels: what passes, what does not, as whom it arrives,
+//! and that new rules do not disturb what is open.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use common::{finish, wait_until};
+use lab::netns::Namespace;
+use lab::{Line, LineOptions, need};
+use rustix::process::{Pid, Signal, kill_process};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Gateway {
+    child: Child,
+    line: Line,
+    directory: tempfile::TempDir,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Connections to these ports may be opened from the left side, and leave as the gateway's.
+fn rules(ports: &str) -> String {
+    format!(
+        "table inet filter {{
+            chain forward {{
+                type filter hook forward priority filter; policy drop;
+                ct state vmap {{ established : accept, related : accept, invalid : drop }}
+                iifname left tcp dport {{ {ports} }} counter accept
+            }}
+        }}
+        table ip nat {{
+            chain postrouting {{
+                type nat hook postrouting priority srcnat;
+                oifname right masquerade
+            }}
+        }}"
+    )
+}
+
+impl Gateway {
+    fn start(ports: &str) -> Self {
+        let line = Line::new("tgf", LineOptions::default()).unwrap();
+        // Only the gateway's own address is known on the right: what is not masqueraded gets no answer.
+        let network = format!("{}/24", line.left.network());
+        let mut command = line.right.namespace.command("ip");
+        let removed = finish(command.args(["route", "del", &network]));
+        assert_eq!(removed.code, 0, "{}", removed.stderr);
+        let directory = tempfile::tempdir().unwrap();
+        let port = |name: &str, device: &str, address: &IpAddr| {
+            format!(
+                "[[port]]\nname = \"{name}\"\ninterface = \"{device}\"\naddresses = [\"{address}/24\"]\n"
+            )
+        };
+        let text = format!(
+            "[node]\nframes_per_worker = 2048\ncontrol_socket = \"{}\"\n{}{}[firewall]\nrules = \"{}\"\n",
+            directory.path().join("control.sock").display(),
+            port("left", &line.left.node_device, &line.left.node_address()),
+            port("right", &line.right.node_device, &line.right.node_address()),
+            rules_file(directory.path()).display(),
+        );
+        std::fs::write(directory.path().join("node.toml"), text).unwrap();
+        std::fs::write(rules_file(directory.path()), rules(ports)).unwrap();
+        let child = line
+            .node
+            .command(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["run", "-c"])
+            .arg(directory.path().join("node.toml"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let gateway = Self {
+            child,
+            line,
+            directory,
+        };
+        let socket = gateway.directory.path().join("control.sock");
+        assert!(wait_until(PATIENCE, || socket.exists()));
+        gateway
+    }
+
+    fn change_rules(&self, ports: &str) {
+        std::fs::write(rules_file(self.directory.path()), rules(ports)).unwrap();
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
+        kill_process(pid, Signal::HUP).unwrap();
+    }
+
+    /// Opens a connection from the left to a port on the right.
+    fn connect(&self, port: u16, patience: Duration) -> std::io::Result<TcpStream> {
+        let address = SocketAddr::new(self.line.right.address(), port);
+        let left = &self.line.left.namespace;
+        left.run(|| TcpStream::connect_timeout(&address, patience))
+            .unwrap()
+    }
+}
+
+fn rules_file(directory: &Path) -> PathBuf {
+    directory.join("rules.nft")
+}
+
+fn listen(namespace: &Namespace, port: u16) -> TcpListener {
+    namespace
+        .run(|| TcpListener::bind(("0.0.0.0", port)).unwrap())
+        .unwrap()
+}
+
+#[test]
+fn rules_masquerade_refuse_and_change_under_an_open_connection() {
+    let test = "rules_masquerade_refuse_and_change_under_an_open_connection";
+    if !need::root(test) || !need::program(test, "ip") {
+        return;
+    }
+    let gateway = Gateway::start("4000");
+    let allowed = listen(&gateway.line.right.namespace, 4000);
+    let other = listen(&gateway.line.right.namespace, 4001);
+    let mut client = None;
+    assert!(wait_until(PATIENCE, || {
+        client = gateway.connect(4000, Duration::from_secs(3)).ok();
+        client.is_some()
+    }));
+    let mut client = client.unwrap();
+    let (mut server, peer) = allowed.accept().unwrap();
+    let outer: IpAddr = gateway.line.right.node_address();
+    assert_eq!(peer.ip(), outer, "it arrives as the gateway's");
+    let second = Duration::from_secs(1);
+    assert!(
+        gateway.connect(4001, second).is_err(),
+        "no rule lets it pass"
+    );
+
+    let mut exchange = |bytes: &[u8]| {
+        client.set_write_timeout(Some(PATIENCE)).unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut received = vec![0; bytes.len()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| client.write_all(bytes).unwrap());
+            server.read_exact(&mut received).unwrap();
+        });
+        assert!(received == bytes, "every byte arrives");
+    };
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 251) as u8).collect();
+    exchange(&bytes);
+    gateway.change_rules("4001");
+    let opened = wait_until(PATIENCE, || gateway.connect(4001, second).is_ok());
+    assert!(opened, "the new rules let it pass");
+    assert!(other.accept().is_ok());
+    assert!(gateway.connect(4000, second).is_err(), "and no longer this");
+    exchange(&bytes);
+}
