@@ -297,7 +297,7 @@ pub const TABLES: &[TableDoc] = &[
                 "integer, 0 to 10000000, microseconds",
                 "0",
                 "delay_us = 20000",
-                "Delay of every packet.",
+                "Delay of every packet, from the start of the worker's pass in which it was received.",
             ),
             key(
                 "jitter_us",

@@ -65,8 +65,9 @@ fn loses_and_delays(test: &str, prefix: &str, driver: &str) {
         .split('/')
         .map(|time| time.parse().expect("a number"))
         .collect();
-    // Never less than twice the delay; a busy machine adds its own to some.
-    assert!((40.0..44.0).contains(&round_trip[0]), "{}", seen.text);
+    // Twice the delay, which counts from the start of the worker's pass in which a packet was received: a pass
+    // takes a part of a millisecond here. A busy machine adds its own to some.
+    assert!((39.0..44.0).contains(&round_trip[0]), "{}", seen.text);
     assert!(round_trip[1] < 150.0, "{}", seen.text);
     let link = link(&bench);
     let dropped: u64 = link.directions.iter().map(|way| way.dropped_pkts).sum();
