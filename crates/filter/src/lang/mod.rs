@@ -1,7 +1,7 @@
 //! The nft language: text to a checked ruleset, and back.
 //!
 //! [`Source`] reads files to [`ast`] commands; [`Model`] applies them, as the kernel would, to a set of tables;
-//! [`compile`] checks types and makes the [`Ruleset`](crate::rules::Ruleset) that workers evaluate. What is not
+//! [`compile`] checks types and makes the [`Ruleset`] that workers evaluate. What is not
 //! supported is an error that names it: nothing is ignored.
 
 pub mod ast;
