@@ -71,10 +71,25 @@ fn init() -> Result<Eal, String> {
             ffi::error_text(error)
         ));
     }
+    if !huge_pages {
+        leave_no_directory();
+    }
     Ok(Eal {
         version: ffi::version(),
         huge_pages,
     })
+}
+
+/// Removes the directory that DPDK makes for files which it was told not to write; one that is not empty stays.
+fn leave_no_directory() {
+    let places = [
+        "/var/run".into(),
+        std::env::var("XDG_RUNTIME_DIR").unwrap_or_default(),
+        "/tmp".into(),
+    ];
+    for place in places {
+        let _ = std::fs::remove_dir(format!("{place}/dpdk/tidegate-{}", std::process::id()));
+    }
 }
 
 /// Returns how many huge pages of the default size are free; 0 where the kernel does not tell.
