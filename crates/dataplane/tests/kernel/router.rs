@@ -176,11 +176,9 @@ fn lists(bench: &Bench) {
         .find(|s| s.name == "ip4-forward")
         .expect("the stage");
     assert!(forward.pkts > 1000, "{forward:?}");
+    // One side sends acknowledgements only: as few as the receiver's kernel merges them to.
     assert!(
-        stats
-            .ports
-            .iter()
-            .all(|p| p.up && p.counters.rx_pkts > 1000),
+        stats.ports.iter().all(|p| p.up && p.counters.rx_pkts > 100),
         "{:?}",
         stats.ports
     );
