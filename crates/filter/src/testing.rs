@@ -64,26 +64,6 @@ pub(crate) const V6: Addresses = Addresses::V6 {
     destination: SERVER6,
 };
 
-/// The same with source and destination swapped.
-pub(crate) fn reversed(addresses: Addresses) -> Addresses {
-    match addresses {
-        Addresses::V4 {
-            source,
-            destination,
-        } => Addresses::V4 {
-            source: destination,
-            destination: source,
-        },
-        Addresses::V6 {
-            source,
-            destination,
-        } => Addresses::V6 {
-            source: destination,
-            destination: source,
-        },
-    }
-}
-
 /// A UDP datagram.
 pub(crate) fn udp_frame(addresses: Addresses, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
     framed(addresses, ip_protocol::UDP, 8 + payload.len(), |bytes| {

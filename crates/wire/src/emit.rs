@@ -37,6 +37,26 @@ pub enum Addresses {
 }
 
 impl Addresses {
+    /// Returns the same with source and destination swapped: those of an answer.
+    pub const fn reversed(&self) -> Self {
+        match *self {
+            Self::V4 {
+                source,
+                destination,
+            } => Self::V4 {
+                source: destination,
+                destination: source,
+            },
+            Self::V6 {
+                source,
+                destination,
+            } => Self::V6 {
+                source: destination,
+                destination: source,
+            },
+        }
+    }
+
     /// Sums the pseudo-header for a transport header and its data of `length` bytes.
     pub const fn pseudo_header(&self, protocol: u8, length: u16) -> Sum {
         match *self {

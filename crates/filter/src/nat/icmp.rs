@@ -159,7 +159,7 @@ fn quoted_transport(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Sample, V4, V6, framed, reversed, samples};
+    use crate::testing::{Sample, V4, V6, framed, samples};
     use wire::{Addresses, icmpv4, icmpv6, parse};
 
     /// An error that quotes `packet`, sent back to its source.
@@ -193,7 +193,7 @@ mod tests {
             outer.source[15] = 99;
             outer.source_port = 6000;
             assert!(super::super::rewrite::rewrite(&mut outside, &sent, &outer));
-            let addresses = reversed(if is_ipv4 { V4 } else { V6 });
+            let addresses = if is_ipv4 { V4 } else { V6 }.reversed();
             let mut error = error_about(&outside, addresses);
             let layout = parse(&error).unwrap();
             assert!(is_sound(&layout, &error));
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn row_38_a_wrong_checksum_is_seen() {
         let Sample { frame, .. } = Sample::udp4(9, 9, b"x");
-        let mut error = error_about(&frame, reversed(V4));
+        let mut error = error_about(&frame, V4.reversed());
         error[40] ^= 1;
         assert!(!is_sound(&parse(&error).unwrap(), &error));
     }

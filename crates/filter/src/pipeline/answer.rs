@@ -131,24 +131,8 @@ pub(super) fn write_segment_back(
         .get(usize::from(layout.transport)..)?
         .first_chunk::<4>()?;
     let [a, b, c, d] = *ports;
-    let back = match addresses {
-        Addresses::V4 {
-            source,
-            destination,
-        } => Addresses::V4 {
-            source: destination,
-            destination: source,
-        },
-        Addresses::V6 {
-            source,
-            destination,
-        } => Addresses::V6 {
-            source: destination,
-            destination: source,
-        },
-    };
     let ports = (u16::from_be_bytes([c, d]), u16::from_be_bytes([a, b]));
-    write_segment(buffer, &back, ports, segment)
+    write_segment(buffer, &addresses.reversed(), ports, segment)
 }
 
 /// Writes a segment without data; returns the frame's length.

@@ -10,7 +10,7 @@ use super::key::{KEY_PARTS_MAX, PackedKey};
 use super::program::{
     Action, ChainId, Key, Nat, NatSource, Object, Op, RejectWith, Rule, SetId, Update, Value,
 };
-use super::set::{Data, Element};
+use super::set::{Data, Element, Set};
 use super::trace::Tracer;
 use super::{Chain, Ruleset};
 use crate::packet::{CtState, Family, Packet};
@@ -562,6 +562,16 @@ impl<'r, T: Tracer> Run<'r, '_, '_, T> {
                 None => Found::No,
             });
         }
+        Some(match self.find(set, key, id)? {
+            Some(element) => Found::Yes(self.touch(element)),
+            None => Found::No,
+        })
+    }
+
+    /// Finds the element of a set that packets do not fill, if it has not expired; the outer `None` if the packet
+    /// lacks a part of the key.
+    #[inline]
+    fn find(&mut self, set: &'r Set, key: &Key, id: SetId) -> Option<Option<&'r Element>> {
         let mut parts = ArrayVec::<u128, KEY_PARTS_MAX>::new();
         for (value, _) in &key.parts {
             let number = self.value(value)?;
@@ -572,10 +582,7 @@ impl<'r, T: Tracer> Run<'r, '_, '_, T> {
             .and_then(|at| set.element(at))
             .filter(|element| self.is_alive(element));
         self.tracer.lookup(id, at.filter(|_| element.is_some()));
-        let Some(element) = element else {
-            return Some(Found::No);
-        };
-        Some(Found::Yes(self.touch(element)))
+        Some(element)
     }
 
     fn is_alive(&self, element: &Element) -> bool {
@@ -604,17 +611,7 @@ impl<'r, T: Tracer> Run<'r, '_, '_, T> {
     fn element(&mut self, key: &Key, id: SetId) -> Option<&'r Element> {
         let ruleset = self.ruleset;
         let set = ruleset.sets.get(id.0 as usize)?;
-        let mut parts = ArrayVec::<u128, KEY_PARTS_MAX>::new();
-        for (value, _) in &key.parts {
-            let number = self.value(value)?;
-            parts.try_push(number).ok()?;
-        }
-        let at = set.find(&parts);
-        let element = at
-            .and_then(|at| set.element(at))
-            .filter(|element| self.is_alive(element));
-        self.tracer.lookup(id, at.filter(|_| element.is_some()));
-        let element = element?;
+        let element = self.find(set, key, id)??;
         self.touch(element).then_some(element)
     }
 }

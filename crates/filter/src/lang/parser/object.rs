@@ -33,20 +33,7 @@ impl Parser<'_> {
             comment: None,
             handle: 0,
         };
-        self.expect_punct("{")?;
-        self.scopes.push(Default::default());
-        loop {
-            self.skip_separators();
-            if self.eat_punct("}") {
-                break;
-            }
-            if self.common()? {
-                continue;
-            }
-            self.set_item(&mut set)?;
-            self.end_statement()?;
-        }
-        self.scopes.pop();
+        self.block(|parser| parser.set_item(&mut set))?;
         if set.key.is_none() {
             return Err(LangError::new(
                 set.name.span,

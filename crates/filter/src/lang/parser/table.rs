@@ -11,7 +11,8 @@ use super::{Parse, Parser};
 use crate::packet::Hook;
 
 impl Parser<'_> {
-    pub(super) fn table_block(&mut self, table: &mut TableAst) -> Parse<()> {
+    /// Reads `{ item; item ... }`: a scope of its own for defines.
+    pub(super) fn block(&mut self, mut item: impl FnMut(&mut Self) -> Parse<()>) -> Parse<()> {
         self.expect_punct("{")?;
         self.scopes.push(Default::default());
         loop {
@@ -22,11 +23,15 @@ impl Parser<'_> {
             if self.common()? {
                 continue;
             }
-            self.table_item(table)?;
+            item(self)?;
             self.end_statement()?;
         }
         self.scopes.pop();
         Ok(())
+    }
+
+    pub(super) fn table_block(&mut self, table: &mut TableAst) -> Parse<()> {
+        self.block(|parser| parser.table_item(table))
     }
 
     fn table_item(&mut self, table: &mut TableAst) -> Parse<()> {
@@ -83,21 +88,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn chain_block(&mut self, chain: &mut ChainAst) -> Parse<()> {
-        self.expect_punct("{")?;
-        self.scopes.push(Default::default());
-        loop {
-            self.skip_separators();
-            if self.eat_punct("}") {
-                break;
-            }
-            if self.common()? {
-                continue;
-            }
-            self.chain_item(chain)?;
-            self.end_statement()?;
-        }
-        self.scopes.pop();
-        Ok(())
+        self.block(|parser| parser.chain_item(chain))
     }
 
     fn chain_item(&mut self, chain: &mut ChainAst) -> Parse<()> {
