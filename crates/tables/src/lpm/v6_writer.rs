@@ -486,10 +486,13 @@ impl Lpm6Writer {
         self.prefixes.range(first..=last)
     }
 
-    /// True if a prefix longer than `len` has the first `len` bits of `address`.
+    /// True if a prefix longer than `len` has the first `len` bits of `address`. The deepest nodes ask for
+    /// more bits than an address has.
     fn has_longer(&self, address: u128, len: u32) -> bool {
-        self.range(address, len)
-            .any(|(prefix, _)| u32::from(prefix.len) > len)
+        len < 128
+            && self
+                .range(address, len)
+                .any(|(prefix, _)| u32::from(prefix.len) > len)
     }
 
     /// The value of the longest prefix of a length in `lengths` that covers `address`, as leaf bits.
@@ -600,6 +603,22 @@ mod tests {
             prop_assert_eq!(writer.reclaim(), 0);
             prop_assert_eq!((writer.nodes.in_use(), writer.leaves.in_use()), (0, 0), "leaked");
         }
+    }
+
+    /// The deepest node stands for the bits 126 and 127, though a node has room for six.
+    #[test]
+    fn the_last_two_bits() {
+        let prefix = |at: u128, len| Prefix6::masked(at.into(), len);
+        let mut writer = Lpm6Writer::new(4000, Domain::new(1));
+        let table = writer.table();
+        for (at, len, value) in [(1, 128, 1), (2, 128, 2), (2, 127, 3), (0, 126, 4)] {
+            assert_eq!(writer.insert(prefix(at, len), value), Ok(None));
+        }
+        let found = |table: &Lpm6| [0, 1, 2, 3, 4_u128].map(|at| table.lookup(at.into()));
+        assert_eq!(found(&table), [Some(4), Some(1), Some(2), Some(3), None]);
+        assert_eq!(writer.remove(prefix(2, 127)), Ok(Some(3)));
+        assert_eq!(writer.remove(prefix(1, 128)), Ok(Some(1)));
+        assert_eq!(found(&table), [Some(4), Some(4), Some(2), Some(4), None]);
     }
 
     #[test]
