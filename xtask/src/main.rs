@@ -4,6 +4,7 @@
 mod claims;
 mod docs;
 mod packages;
+mod soak;
 mod test;
 mod tidy;
 mod workspace;
@@ -24,6 +25,8 @@ struct Cli {
 enum Chore {
     /// Passes every level of tests; as root, installs the Debian packages that they need.
     Test(test::Options),
+    /// Runs the property tests again and again, each time with another seed.
+    Soak(soak::Options),
     /// Checks dependency direction, the unsafe ledger, file lengths, attributes, generated docs.
     Tidy,
     /// Writes the generated parts of the docs anew.
@@ -35,6 +38,7 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Test(options) => test::run(&options),
+        Chore::Soak(options) => soak::run(&options),
         Chore::Tidy => tidy::run(),
         Chore::Docs => docs::write(),
         Chore::Claims(options) => claims::run(&options),

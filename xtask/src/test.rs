@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// Print everything that the tests print.
     #[arg(long)]
     verbose: bool,
+    /// The seed of the property tests: one tree, one result. `cargo xtask soak` tries others.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 /// One level: a command, and what it shows.
@@ -151,7 +154,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             continue;
         }
         let started = Instant::now();
-        let passed = run_level(level, options.verbose, &mut tally)?;
+        let passed = run_level(level, options, &mut tally)?;
         let seconds = started.elapsed().as_secs();
         println!(
             "== {}: {} in {seconds} s",
@@ -166,9 +169,11 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
 }
 
 /// Runs one level; its output is shown as far as it says something, and counted.
-fn run_level(level: &Level, verbose: bool, tally: &mut Tally) -> Result<bool> {
+fn run_level(level: &Level, options: &Options, tally: &mut Tally) -> Result<bool> {
+    let verbose = options.verbose;
     let mut child = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(level.arguments)
+        .env("PROPTEST_RNG_SEED", options.seed.to_string())
         .envs(level.environment.iter().copied())
         .current_dir(workspace::root()?)
         .stdin(Stdio::null())
