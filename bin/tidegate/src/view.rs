@@ -76,7 +76,26 @@ fn ports(ports: &[PortInfo]) -> String {
     for port in ports {
         out.push_str(&refusals(port, "  "));
     }
+    out.push_str(&driver_counters(ports));
     out
+}
+
+/// Writes what the drivers count by names of their own, as far as they have counted anything.
+fn driver_counters(ports: &[PortInfo]) -> String {
+    let mut table = Table::new(&["port", "counter of the driver", ">value"]);
+    for port in ports {
+        for counter in port.driver_counters.iter().filter(|c| c.value > 0) {
+            table.row([
+                port.name.clone(),
+                counter.name.clone(),
+                counter.value.to_string(),
+            ]);
+        }
+    }
+    match table.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", table.render(0)),
+    }
 }
 
 fn links(links: &[LinkInfo]) -> String {
@@ -446,8 +465,8 @@ pub(crate) fn bar(time: &StateTimes, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use control::api::{
-        DropInfo, EdgeInfo, FramesInfo, GraphNodeInfo, InterruptKind, NodeInfo, PortCounters,
-        QueueInfo, Timestamp, WorkerState,
+        DriverCounter, DropInfo, EdgeInfo, FramesInfo, GraphNodeInfo, InterruptKind, NodeInfo,
+        PortCounters, QueueInfo, Timestamp, WorkerState,
     };
     use wire::DropReason;
 
@@ -489,6 +508,14 @@ mod tests {
                 rss: false,
                 counters,
             }],
+            driver_counters: ["rx_q0_errors", "rx_good_packets"]
+                .into_iter()
+                .zip([0, pkts])
+                .map(|(name, value)| DriverCounter {
+                    name: name.into(),
+                    value,
+                })
+                .collect(),
         };
         let worker = WorkerInfo {
             id: 0,

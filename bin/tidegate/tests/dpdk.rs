@@ -66,6 +66,7 @@ fn routes_ping(test: &str, driver: &str) {
             || stats.stdout.contains("\"driver\": \"dpdk\"")
     );
     assert!(stats.stdout.contains(driver), "{}", stats.stdout);
+    assert!(stats.stdout.contains("rx_good_packets"), "{}", stats.stdout);
     let pid = Pid::from_raw(node.0.id() as i32).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     let mut code = None;

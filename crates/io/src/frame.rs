@@ -53,6 +53,10 @@ pub struct Frame {
     pub tx_port: PortId,
     /// Where the headers are, once the validating pass has run.
     pub layout: wire::Layout,
+    /// TCP payload bytes of each segment that the card is to cut this frame into, 0 for a frame that is sent
+    /// as it is. Only for a queue with [`crate::Offloads::SEGMENT_IPV4`] or
+    /// `SEGMENT_IPV6`, together with [`FrameFlags::CHECKSUM_PARTIAL`].
+    pub segment_bytes: u16,
 }
 
 const _: () = assert!(
@@ -225,6 +229,7 @@ impl Frame {
         self.flags = FrameFlags::empty();
         self.layout = wire::Layout::default();
         self.mark = 0;
+        self.segment_bytes = 0;
     }
 }
 
@@ -263,6 +268,7 @@ impl CompactFrame {
             rx_port,
             tx_port: PortId(0),
             layout: wire::Layout::default(),
+            segment_bytes: 0,
         }
     }
 

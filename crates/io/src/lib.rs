@@ -51,4 +51,4 @@ pub use frame::{CompactFrame, Frame, FrameFlags};
 pub use ids::{FrameIdx, PortId, QueueId, WorkerId};
 pub use interface::{Interface, Link, MacAddress};
 pub use pool::{HugePages, PageKind, Pool, Region, RegionError};
-pub use queue::{Arm, Capabilities, Interrupt, Queue, QueueStats};
+pub use queue::{Arm, Capabilities, Interrupt, Offloads, Queue, QueueStats};

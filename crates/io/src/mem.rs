@@ -158,6 +158,7 @@ pub(crate) fn open(
                 max_frame_bytes: region.room_bytes().min(u32::from(u16::MAX)) as u16,
                 zero_copy: true,
                 rss: false,
+                offloads: crate::Offloads::empty(),
                 refused: Vec::new(),
             },
             stats: QueueStats::default(),

@@ -67,6 +67,7 @@ pub(crate) fn open(
                     max_frame_bytes: room as u16,
                     zero_copy: true,
                     rss: false,
+                    offloads: crate::Offloads::empty(),
                     refused: Vec::new(),
                 },
                 stats: QueueStats::default(),

@@ -26,6 +26,8 @@ pub(crate) struct Partial {
     pub(crate) l2_bytes: u8,
     /// Bytes of the network header with options or extension headers.
     pub(crate) l3_bytes: u16,
+    /// Bytes of the transport header with options.
+    pub(crate) l4_bytes: u8,
 }
 
 /// Says where the checksum is that a frame with [`FrameFlags::CHECKSUM_PARTIAL`] lacks; `None` if its
@@ -35,8 +37,14 @@ pub(crate) struct Partial {
 pub(crate) fn partial(frame: &Frame) -> Option<Partial> {
     let (ether_type, network) = network(frame.data())?;
     let (start, _, field) = transport(frame.data())?;
+    let tcp = field == start + 16;
+    let l4_bytes = match tcp {
+        true => (frame.data().get(start + 12)? >> 4) * 4,
+        false => 8,
+    };
     Some(Partial {
-        tcp: field == start + 16,
+        tcp,
+        l4_bytes,
         ipv4: ether_type == 0x0800,
         l2_bytes: u8::try_from(network).ok()?,
         l3_bytes: u16::try_from(start - network).ok()?,

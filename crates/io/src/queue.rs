@@ -27,6 +27,22 @@ pub enum Interrupt {
     Edge,
 }
 
+bitflags::bitflags! {
+    /// Work on frames that a card takes over.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Offloads: u8 {
+        /// It writes the checksums of frames with [`crate::FrameFlags::CHECKSUM_PARTIAL`]. Without, the driver
+        /// does.
+        const CHECKSUM = 1 << 0;
+        /// It cuts frames with TCP over IPv4 that have [`crate::Frame::segment_bytes`] into segments (TSO).
+        /// Without, a frame longer than [`Capabilities::max_frame_bytes`] is not sent, and counted in
+        /// [`QueueStats::tx_error_pkts`].
+        const SEGMENT_IPV4 = 1 << 1;
+        /// The same for TCP over IPv6.
+        const SEGMENT_IPV6 = 1 << 2;
+    }
+}
+
 /// What a queue can do, fixed when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -42,6 +58,8 @@ pub struct Capabilities {
     pub zero_copy: bool,
     /// The queue hashes flows to queues (hardware or kernel RSS), so that software need not.
     pub rss: bool,
+    /// What the card does for who sends; software does the rest.
+    pub offloads: Offloads,
     /// Modes that were tried before and refused, with the reason, in order.
     pub refused: Vec<String>,
 }

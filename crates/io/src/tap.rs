@@ -91,6 +91,7 @@ pub(crate) fn open(
         max_frame_bytes: (kernel.mtu + 22) as u16,
         zero_copy: false,
         rss: workers > 1,
+        offloads: crate::Offloads::empty(),
         refused: Vec::new(),
     };
     let mode = capabilities.mode.clone();

@@ -144,6 +144,7 @@ fn tester(faults: Faults) -> Tester {
                 max_frame_bytes: 1514,
                 zero_copy: false,
                 rss: false,
+                offloads: io::Offloads::empty(),
                 refused: Vec::new(),
             },
         }),

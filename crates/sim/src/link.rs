@@ -135,6 +135,7 @@ impl SimQueue {
                 max_frame_bytes: 1792,
                 zero_copy: false,
                 rss: false,
+                offloads: io::Offloads::empty(),
                 refused: Vec::new(),
             },
             stats: QueueStats::default(),

@@ -22,7 +22,7 @@ pub use forwarding::{
 };
 pub use link::{LinkDirection, LinkInfo};
 pub use node::{FramesInfo, NodeInfo, Stats};
-pub use port::{InterruptKind, PortCounters, PortInfo, QueueInfo};
+pub use port::{DriverCounter, InterruptKind, PortCounters, PortInfo, QueueInfo};
 pub use protocol::{
     ApiError, CapturePoint, CaptureRequest, ErrorCode, Event, MAX_MESSAGE_BYTES, PROTOCOL_VERSION,
     Reply, Request,

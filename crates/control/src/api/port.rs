@@ -9,7 +9,7 @@ pub struct PortInfo {
     pub id: u16,
     /// Its name in the configuration.
     pub name: String,
-    /// The driver in force: `af_xdp`, `af_packet`, `tap`, `pcap`, `mem`.
+    /// The driver in force: `af_xdp`, `af_packet`, `tap`, `pcap`, `mem`, `dpdk`.
     pub driver: String,
     /// The driver asked for: the same names, or `auto`.
     pub driver_asked: String,
@@ -38,6 +38,18 @@ pub struct PortInfo {
     pub counters: PortCounters,
     /// Its queues.
     pub queues: Vec<QueueInfo>,
+    /// Counters that its driver keeps by names of its own (DPDK's extended statistics).
+    #[serde(default)]
+    pub driver_counters: Vec<DriverCounter>,
+}
+
+/// A counter that only the driver gives a meaning to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverCounter {
+    /// The driver's name for it, e.g. `rx_q0_errors`.
+    pub name: String,
+    /// What it counted.
+    pub value: u64,
 }
 
 /// A receive and a transmit queue of a port, owned by one worker.

@@ -28,7 +28,7 @@ use crate::forwarding::Forwarding;
 use crate::plan::Plan;
 use crate::topology::Shared;
 use open::OpenedPort;
-use watch::LinkWatch;
+use watch::PortWatch;
 use workers::Workers;
 
 /// A running node. All methods may be called from any thread; none of them stops a worker's packets.
@@ -41,7 +41,7 @@ pub struct Dataplane {
     region: Arc<Region>,
     shared: Shared,
     ports: Vec<OpenedPort>,
-    links: LinkWatch,
+    watch: PortWatch,
     counters: Vec<Arc<WorkerCounters>>,
     cpus: Vec<Option<u16>>,
     workers: Arc<Mutex<Workers>>,
@@ -92,8 +92,9 @@ impl Dataplane {
         let facts: Vec<_> = ports.iter().map(OpenedPort::facts).collect();
         let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1).with_rules(rules));
         let shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random());
-        let interfaces = ports.iter().map(|port| port.interface.clone()).collect();
-        let link_watch = LinkWatch::start(interfaces).map_err(StartError::Thread)?;
+        let sources = ports.iter().zip(&config.port);
+        let sources = sources.map(|(port, config)| port.source(config)).collect();
+        let watch = PortWatch::start(sources).map_err(StartError::Thread)?;
         let started = io::cpu::now();
         shared.set_neighbours(&plan, started);
         let workers = Workers::start(config, &shared, pools, queues)?;
@@ -105,7 +106,7 @@ impl Dataplane {
             region,
             shared,
             ports,
-            links: link_watch,
+            watch,
             counters: workers.counters(),
             cpus: workers.cpus(),
             workers: Arc::new(Mutex::new(workers)),

@@ -6,7 +6,7 @@ use control::Config;
 use control::config::{DriverConfig, HugePagesConfig, PortConfig};
 use io::af_packet::AfPacketSpec;
 use io::af_xdp::AfXdpSpec;
-use io::dpdk::DpdkSpec;
+use io::dpdk::{DeviceStatus, DpdkSpec};
 use io::interface::{Link, MacAddress};
 use io::pcap::PcapSpec;
 use io::port::{DriverSpec, OpenPort, PortSpec};
@@ -15,6 +15,7 @@ use io::{Capabilities, HugePages, PageKind, Pool, PortId, Queue, Region};
 use wire::MacAddr;
 
 use super::StartError;
+use super::watch::Source;
 use super::workers::Links;
 use crate::forwarding::PortFacts;
 
@@ -62,9 +63,21 @@ impl OpenedPort {
         }
     }
 
-    /// Returns whether the port had a link when it was opened.
-    pub(super) fn link(&self) -> Link {
-        self.link
+    /// Returns what was known of the port when it was opened.
+    pub(super) fn first_status(&self) -> DeviceStatus {
+        DeviceStatus {
+            link: self.link,
+            ..DeviceStatus::default()
+        }
+    }
+
+    /// Tells who knows the state of the port.
+    pub(super) fn source(&self, config: &PortConfig) -> Source {
+        let device = config.device.clone();
+        Source {
+            interface: self.interface.clone(),
+            device: device.filter(|_| self.driver == "dpdk"),
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use control::api::{
-    BridgeInfo, BurstHistogram, DropInfo, EdgeInfo, FramesInfo, GraphNodeInfo, InterruptKind,
-    LinkDirection, LinkInfo, NeighbourInfo, NeighbourState, NodeInfo, PortCounters, PortInfo,
-    QueueInfo, RouteInfo, RouteKind, StateTimes, StationInfo, Stats, Timestamp, WorkerInfo,
-    WorkerState,
+    BridgeInfo, BurstHistogram, DriverCounter, DropInfo, EdgeInfo, FramesInfo, GraphNodeInfo,
+    InterruptKind, LinkDirection, LinkInfo, NeighbourInfo, NeighbourState, NodeInfo, PortCounters,
+    PortInfo, QueueInfo, RouteInfo, RouteKind, StateTimes, StationInfo, Stats, Timestamp,
+    WorkerInfo, WorkerState,
 };
 use control::config::{DriverConfig, IdleMode};
 use graph::WorkerCounters;
@@ -217,13 +217,14 @@ fn ports(node: &Dataplane) -> Vec<PortInfo> {
     let state = node.state();
     let planned = state.plan.ports.iter().zip(state.forwarding.ports());
     let configured = state.config.port.iter().zip(planned);
-    let links = node.links.links();
-    let links = links.unwrap_or_else(|| node.ports.iter().map(OpenedPort::link).collect());
+    let statuses = node.watch.ports();
+    let first = || node.ports.iter().map(OpenedPort::first_status).collect();
+    let statuses = statuses.unwrap_or_else(first);
     node.ports
         .iter()
-        .zip(links)
+        .zip(statuses)
         .zip(configured)
-        .map(|((opened, link), (config, (plan, port)))| {
+        .map(|((opened, status), (config, (plan, port)))| {
             let queues = queues(node, opened.id.index());
             let mut counters = PortCounters::default();
             queues
@@ -249,9 +250,14 @@ fn ports(node: &Dataplane) -> Vec<PortInfo> {
                     PortRole::Routed(_) | PortRole::Bridged(_) => None,
                 },
                 idle_mode: idle_name(config.idle.unwrap_or(state.config.idle.mode)).to_owned(),
-                up: link != Link::Down,
+                up: status.link != Link::Down,
                 counters,
                 queues,
+                driver_counters: status
+                    .counters
+                    .into_iter()
+                    .map(|(name, value)| DriverCounter { name, value })
+                    .collect(),
             }
         })
         .collect()

@@ -174,6 +174,7 @@ impl Opener<'_> {
             max_frame_bytes: self.max_frame_bytes().min(u32::from(u16::MAX)) as u16,
             zero_copy: false,
             rss: workers > 1,
+            offloads: crate::Offloads::empty(),
             refused: Vec::new(),
         }
     }

@@ -389,6 +389,7 @@ mod tests {
             max_frame_bytes: 1522,
             zero_copy: false,
             rss: false,
+            offloads: crate::Offloads::empty(),
             refused: Vec::new(),
         };
         Ok(PacketQueue::new(

@@ -297,6 +297,7 @@ impl Opening<'_> {
             zero_copy: true,
             // A veth's queue is the one that the peer's sender chose; a network card hashes flows.
             rss: self.queues > 1 && self.driver != "veth",
+            offloads: crate::Offloads::empty(),
             refused: Vec::new(),
         }
     }

@@ -12,8 +12,6 @@ pub(super) struct Descriptor {
     pub(super) offset: u16,
     pub(super) len: u16,
     pub(super) flags: u8,
-    pub(super) l2_len: u8,
-    pub(super) l3_len: u16,
 }
 
 impl Descriptor {
@@ -23,8 +21,6 @@ impl Descriptor {
         offset: 0,
         len: 0,
         flags: 0,
-        l2_len: 0,
-        l3_len: 0,
     };
 }
 
@@ -36,6 +32,8 @@ pub(super) const TX_TCP: u8 = 2;
 pub(super) const TX_UDP: u8 = 4;
 /// The packet whose checksum is to be written is IPv4, else IPv6.
 pub(super) const TX_IPV4: u8 = 8;
+/// The card is to cut the frame into segments.
+pub(super) const TX_SEGMENT: u8 = 16;
 
 /// What a port is and can do: `struct tg_facts`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,10 +50,9 @@ pub(super) struct PortFacts {
     pub(super) tx_descriptors: u16,
     /// The card can write TCP and UDP checksums.
     pub(super) tx_checksums: u8,
-    /// The card can check them.
-    pub(super) rx_checksums: u8,
+    /// The card can cut TCP frames into segments, too.
+    pub(super) tx_segments: u8,
     pub(super) rss: u8,
-    pub(super) link_up: u8,
     /// Name of the poll-mode driver, ended by a zero.
     pub(super) driver: [u8; 32],
 }
@@ -115,7 +112,6 @@ unsafe extern "C" {
         port: u16,
         queues: u16,
         mtu: u16,
-        checksums: c_int,
         interrupts: *mut c_int,
         rx_descriptors: *mut u16,
         tx_descriptors: *mut u16,
@@ -130,6 +126,7 @@ unsafe extern "C" {
     pub(super) fn tg_port_start(port: u16) -> c_int;
     pub(super) fn tg_port_unplug(port: u16);
     pub(super) fn tg_port_counters(port: u16, counters: *mut PortCounters);
+    pub(super) fn tg_port_link(port: u16) -> c_int;
     pub(super) fn tg_port_xstats(
         port: u16,
         names: *mut [u8; 64],
@@ -143,7 +140,22 @@ unsafe extern "C" {
         n: u16,
         invalid: *mut u16,
     ) -> u16;
-    pub(super) fn tg_tx(port: u16, queue: u16, frames: *const Descriptor, n: u16) -> u16;
+    pub(super) fn tg_offload(
+        slot: *mut u8,
+        data: *mut u8,
+        flags: u8,
+        l2_bytes: u8,
+        l3_bytes: u16,
+        l4_bytes: u8,
+        segment_bytes: u16,
+    );
+    pub(super) fn tg_tx(
+        port: u16,
+        queue: u16,
+        frames: *const Descriptor,
+        n: u16,
+        refused: *mut c_int,
+    ) -> u16;
     pub(super) fn tg_tx_reclaim(port: u16, queue: u16);
     pub(super) fn tg_interrupt_fd(port: u16, queue: u16) -> c_int;
     pub(super) fn tg_interrupt_enable(port: u16, queue: u16) -> c_int;

@@ -6,6 +6,8 @@
 //! suggests: nothing is written to disk, no device is taken that was not named, and without huge pages it
 //! runs in normal memory.
 
+use crate::interface::Link;
+
 #[cfg(feature = "dpdk")]
 #[expect(unsafe_code, reason = "starts DPDK's environment, once")]
 mod eal;
@@ -26,9 +28,9 @@ mod open;
 mod queue;
 
 #[cfg(feature = "dpdk")]
-pub use open::extended_stats;
-#[cfg(feature = "dpdk")]
 pub(crate) use open::open;
+#[cfg(feature = "dpdk")]
+pub use open::status;
 
 /// Settings of a `dpdk` port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +53,21 @@ impl DpdkSpec {
             descriptors: 1024,
         }
     }
+}
+
+/// What a device tells about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// Whether it has a link.
+    pub link: Link,
+    /// Its extended statistics (xstats) by the names that its driver gives them, most recent values.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// Says that there is no such device: the program has no DPDK in it.
+#[cfg(not(feature = "dpdk"))]
+pub fn status(_device: &str) -> Option<DeviceStatus> {
+    None
 }
 
 /// Says that the program has no DPDK in it.

@@ -2,15 +2,15 @@
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::ffi::{self, PortFacts};
 use super::queue::DpdkQueue;
-use super::{DpdkSpec, eal, mempool};
+use super::{DeviceStatus, DpdkSpec, eal, mempool};
 use crate::interface::Link;
 use crate::pool::{PREFIX_BYTES, Region};
 use crate::port::{OpenError, OpenPort, PortSpec};
-use crate::queue::{Capabilities, Interrupt, Queue};
+use crate::queue::{Capabilities, Interrupt, Offloads, Queue};
 
 /// Room that DPDK's drivers leave in front of a received frame, bytes (`RTE_PKTMBUF_HEADROOM`).
 const MBUF_HEADROOM_BYTES: u32 = 128;
@@ -18,6 +18,9 @@ const MBUF_HEADROOM_BYTES: u32 = 128;
 const LINK_BYTES: u32 = 22;
 /// Most extended statistics that are read of a device.
 const EXTENDED_MAX: usize = 512;
+
+/// Held while devices are plugged in, started, asked and unplugged: DPDK leaves that to who calls it.
+static DEVICES: Mutex<()> = Mutex::new(());
 
 /// What the queues of a port share.
 #[derive(Debug)]
@@ -50,6 +53,7 @@ impl Shared {
     /// Sets the queues up and starts the device; called by the queue that was the last to give frames, since
     /// drivers fill their rings here.
     pub(super) fn start(&self) {
+        let _held = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         let state = match self.set_up() {
             Ok(()) => RUNNING,
             Err(reason) => {
@@ -59,6 +63,13 @@ impl Shared {
         };
         // Release: pairs with the Acquire in `DpdkQueue::begin`.
         self.state.store(state, Ordering::Release);
+    }
+
+    /// Stops the device and unplugs it; no queue of it is used any more.
+    pub(super) fn unplug(&self) {
+        let _held = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the port exists until here, and nobody uses it.
+        unsafe { ffi::tg_port_unplug(self.port) };
     }
 
     fn set_up(&self) -> Result<(), String> {
@@ -91,6 +102,7 @@ pub(crate) fn open(
 ) -> Result<OpenPort, OpenError> {
     let unusable = |reason: String| OpenError::unusable(&spec.name, reason);
     let eal = eal::start().map_err(|reason| unusable(reason.to_owned()))?;
+    let _held = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let pools = mempool::pools(region, workers).map_err(unusable)?;
     let port = plug(&settings.device).map_err(|reason| {
         mempool::port_closed(region, |_| {});
@@ -110,7 +122,16 @@ pub(crate) fn open(
         ", no huge pages"
     };
     let driver = text(&made.facts.driver);
-    let mode = format!("{driver}, {}{memory}", eal.version);
+    let offloads = made.offloads();
+    let mut mode = format!("{driver}, {}{memory}", eal.version);
+    for (offload, name) in [
+        (Offloads::CHECKSUM, ", checksums by the card"),
+        (Offloads::SEGMENT_IPV4, ", TSO"),
+    ] {
+        if offloads.contains(offload) {
+            mode.push_str(name);
+        }
+    }
     let queues = made.queues(spec, &mode, region, &pools);
     Ok(OpenPort {
         id: spec.id,
@@ -118,16 +139,21 @@ pub(crate) fn open(
         queues,
         mac: made.facts.mac,
         mtu: made.mtu,
-        link: if made.facts.link_up == 0 {
-            Link::Down
-        } else {
-            Link::Up
-        },
-        interface: None,
+        link: link(port),
+        interface: kernel_interface(&settings.device),
         driver: "dpdk",
         mode,
         refused: Vec::new(),
     })
+}
+
+/// Returns the kernel's interface behind a device: these drivers say that its link is up whatever it is.
+fn kernel_interface(device: &str) -> Option<String> {
+    let mut words = device.split(',');
+    let name = words.next()?;
+    let has_one = name.starts_with("net_af_packet") || name.starts_with("net_af_xdp");
+    let interface = words.find_map(|word| word.strip_prefix("iface="))?;
+    has_one.then(|| interface.to_owned())
 }
 
 /// Plugs a device in and returns its port.
@@ -197,7 +223,6 @@ fn configure(
             port,
             queues,
             mtu,
-            1,
             &raw mut interrupts,
             &raw mut rx,
             &raw mut tx,
@@ -225,7 +250,28 @@ fn interrupt(facts: &PortFacts, configured: bool) -> Interrupt {
     }
 }
 
+/// Asks for the state of the link.
+fn link(port: u16) -> Link {
+    // SAFETY: it takes any number.
+    match unsafe { ffi::tg_port_link(port) } {
+        0 => Link::Down,
+        1 => Link::Up,
+        _ => Link::Unknown,
+    }
+}
+
 impl Configured {
+    fn offloads(&self) -> Offloads {
+        let mut offloads = Offloads::empty();
+        offloads.set(Offloads::CHECKSUM, self.facts.tx_checksums != 0);
+        let segments = self.facts.tx_segments != 0;
+        offloads.set(Offloads::SEGMENT_IPV4, segments);
+        // net_tap cuts with DPDK's own GSO library, which has no TCP over IPv6.
+        let ipv6 = segments && text(&self.facts.driver) != "net_tap";
+        offloads.set(Offloads::SEGMENT_IPV6, ipv6);
+        offloads
+    }
+
     fn queues(
         &self,
         spec: &PortSpec,
@@ -251,6 +297,7 @@ impl Configured {
             max_frame_bytes: (u32::from(self.mtu) + LINK_BYTES).min(u32::from(u16::MAX)) as u16,
             zero_copy: true,
             rss: self.facts.rss != 0 && self.queues > 1,
+            offloads: self.offloads(),
             refused: Vec::new(),
         };
         let queue = |(number, pool): (u16, &mempool::WorkerPool)| {
@@ -261,7 +308,6 @@ impl Configured {
                 &shared,
                 region,
                 self.rx_descriptors,
-                self.facts.tx_checksums != 0,
                 capabilities.clone(),
             )) as Box<dyn Queue>
         };
@@ -275,21 +321,18 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// Reads the extended statistics of a device that a port has opened, by the driver's names. Empty if there
-/// is no such device.
-pub fn extended_stats(device: &str) -> Vec<(String, u64)> {
-    let name = device.split(',').next().unwrap_or_default();
-    let Ok(name) = CString::new(name) else {
-        return Vec::new();
-    };
-    if eal::start().is_err() {
-        return Vec::new();
-    }
+/// Asks a device that a port has opened what it counts and whether it has a link; `None` if there is no such
+/// device (any more).
+pub fn status(device: &str) -> Option<DeviceStatus> {
+    let name = CString::new(device.split(',').next()?).ok()?;
+    eal::start().ok()?;
+    // The device is not unplugged meanwhile.
+    let _held = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut port = 0;
     // SAFETY: the string ends with a zero, and there is room for the number.
     let error = unsafe { ffi::tg_port_find(name.as_ptr(), &raw mut port) };
     if error != 0 {
-        return Vec::new();
+        return None;
     }
     let mut names = vec![[0; 64]; EXTENDED_MAX];
     let mut values = vec![0; EXTENDED_MAX];
@@ -298,5 +341,8 @@ pub fn extended_stats(device: &str) -> Vec<(String, u64)> {
     let count = unsafe { ffi::tg_port_xstats(port, names.as_mut_ptr(), values.as_mut_ptr(), room) };
     let count = usize::try_from(count).unwrap_or(0).min(EXTENDED_MAX);
     let named = names.iter().zip(values).take(count);
-    named.map(|(name, value)| (text(name), value)).collect()
+    Some(DeviceStatus {
+        link: link(port),
+        counters: named.map(|(name, value)| (text(name), value)).collect(),
+    })
 }

@@ -13,7 +13,7 @@ use crate::frame::{Frame, FrameFlags};
 use crate::ids::PortId;
 use crate::offload;
 use crate::pool::{PREFIX_BYTES, Pool, Region};
-use crate::queue::{Arm, Capabilities, Interrupt, Queue, QueueStats};
+use crate::queue::{Arm, Capabilities, Interrupt, Offloads, Queue, QueueStats};
 
 /// Free slots below which a worker gives the drivers more: two bursts.
 const LEVEL_LOW: u32 = 128;
@@ -45,8 +45,6 @@ pub(super) struct DpdkQueue {
     pending_to: u16,
     /// The descriptor that is armed, and whether its signal must be taken.
     armed: Option<(i32, bool)>,
-    /// The card writes checksums.
-    checksums: bool,
     capabilities: Capabilities,
     stats: QueueStats,
 }
@@ -67,7 +65,6 @@ impl DpdkQueue {
         shared: &Arc<Shared>,
         region: &Arc<Region>,
         descriptors: u16,
-        checksums: bool,
         capabilities: Capabilities,
     ) -> Self {
         Self {
@@ -85,7 +82,6 @@ impl DpdkQueue {
             pending_from: 0,
             pending_to: 0,
             armed: None,
-            checksums,
             capabilities,
             stats: QueueStats::default(),
         }
@@ -260,7 +256,7 @@ impl DpdkQueue {
     #[inline]
     fn describe(&self, frame: &mut Frame) -> Option<Descriptor> {
         let fits = frame.len() <= usize::from(self.capabilities.max_frame_bytes);
-        if !fits || !self.region.contains(frame) {
+        if !(fits || frame.segment_bytes > 0) || !self.region.contains(frame) {
             return None;
         }
         let mut descriptor = Descriptor {
@@ -270,20 +266,60 @@ impl DpdkQueue {
             ..Descriptor::EMPTY
         };
         if frame.flags.contains(FrameFlags::CHECKSUM_PARTIAL) {
-            match offload::partial(frame).filter(|_| self.checksums) {
-                Some(partial) => {
-                    descriptor.flags = if partial.tcp {
-                        ffi::TX_TCP
-                    } else {
-                        ffi::TX_UDP
-                    } | if partial.ipv4 { ffi::TX_IPV4 } else { 0 };
-                    descriptor.l2_len = partial.l2_bytes;
-                    descriptor.l3_len = partial.l3_bytes;
-                }
-                None => offload::finish_checksum(frame),
-            }
+            descriptor.flags = self.offload(frame);
         }
-        Some(descriptor)
+        let whole = !fits && descriptor.flags & ffi::TX_SEGMENT == 0;
+        (!whole).then_some(descriptor)
+    }
+
+    /// Asks the card for the checksum of the frame, and for segments, or writes the checksum if it cannot;
+    /// returns the flags of the descriptor.
+    #[cold]
+    fn offload(&self, frame: &mut Frame) -> u8 {
+        let offloads = self.capabilities.offloads;
+        let able = offloads.contains(Offloads::CHECKSUM);
+        let Some(partial) = offload::partial(frame).filter(|_| able) else {
+            offload::finish_checksum(frame);
+            return 0;
+        };
+        let mut flags = match (partial.tcp, partial.ipv4) {
+            (true, true) => ffi::TX_TCP | ffi::TX_IPV4,
+            (true, false) => ffi::TX_TCP,
+            (false, true) => ffi::TX_UDP | ffi::TX_IPV4,
+            (false, false) => ffi::TX_UDP,
+        };
+        let headers = usize::from(partial.l2_bytes)
+            + usize::from(partial.l3_bytes)
+            + usize::from(partial.l4_bytes);
+        let segment = usize::from(frame.segment_bytes);
+        let cuts = match partial.ipv4 {
+            true => Offloads::SEGMENT_IPV4,
+            false => Offloads::SEGMENT_IPV6,
+        };
+        let cut = offloads.contains(cuts)
+            && partial.tcp
+            && partial.l4_bytes >= 20
+            && segment > 0
+            && frame.len() > headers + segment
+            && headers + segment <= usize::from(self.capabilities.max_frame_bytes);
+        if cut {
+            flags |= ffi::TX_SEGMENT;
+        }
+        let data = frame.data_mut().as_mut_ptr();
+        // SAFETY: the slot is the frame's, whose mbuf nobody else has; `partial` found all headers of these
+        // lengths inside of its data (20 bytes of TCP: the frame is longer than `headers`).
+        unsafe {
+            ffi::tg_offload(
+                frame.slot().as_ptr(),
+                data,
+                flags,
+                partial.l2_bytes,
+                partial.l3_bytes,
+                partial.l4_bytes,
+                if cut { frame.segment_bytes } else { 0 },
+            );
+        }
+        flags
     }
 
     /// Counts and frees the first frame of the batch, which cannot be sent.
@@ -334,6 +370,7 @@ impl Queue for DpdkQueue {
             descriptors[count] = descriptor;
             count += 1;
         }
+        let mut refused = 0;
         // SAFETY: the port runs, this is its queue's one user, and the first `count` descriptors are frames
         // of the region that the batch owns.
         let sent = unsafe {
@@ -342,6 +379,7 @@ impl Queue for DpdkQueue {
                 self.number,
                 descriptors.as_ptr(),
                 count as u16,
+                &raw mut refused,
             )
         };
         for frame in batch.drain_front(usize::from(sent)) {
@@ -350,6 +388,10 @@ impl Queue for DpdkQueue {
         }
         self.stats.tx_pkts += u64::from(sent);
         self.stats.tx_bytes += bytes;
+        if refused != 0 {
+            self.drop_first(pool, batch);
+            dropped += 1;
+        }
         usize::from(sent) + dropped
     }
 
@@ -422,8 +464,7 @@ impl Queue for DpdkQueue {
         let last = self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1;
         if last {
             self.shared.state.store(FAILED, Ordering::Relaxed);
-            // SAFETY: no queue of the port is used any more.
-            unsafe { ffi::tg_port_unplug(self.dpdk_port) };
+            self.shared.unplug();
         }
         for index in self.pending_from..self.pending_to {
             let slot = self.pending[usize::from(index)].slot;

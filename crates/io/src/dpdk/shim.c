@@ -17,9 +17,11 @@
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_malloc.h>
+#include <rte_ip.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_ring.h>
+#include <rte_tcp.h>
 #include <rte_version.h>
 
 #define TG_HEADER_BYTES 64
@@ -34,8 +36,6 @@ struct tg_desc {
 	uint16_t offset;
 	uint16_t len;
 	uint8_t flags;
-	uint8_t l2_len;
-	uint16_t l3_len;
 };
 
 /*
@@ -48,6 +48,7 @@ struct tg_desc {
 #define TG_TX_TCP 2
 #define TG_TX_UDP 4
 #define TG_TX_IPV4 8
+#define TG_TX_SEGMENT 16
 
 /* As `PortFacts` in ffi.rs. */
 struct tg_facts {
@@ -59,9 +60,8 @@ struct tg_facts {
 	uint16_t rx_desc_max;
 	uint16_t tx_desc_max;
 	uint8_t tx_checksums;
-	uint8_t rx_checksums;
+	uint8_t tx_segments;
 	uint8_t rss;
-	uint8_t link_up;
 	char driver[32];
 };
 
@@ -358,9 +358,8 @@ tg_port_facts(uint16_t port, struct tg_facts *facts)
 {
 	struct rte_eth_dev_info info;
 	struct rte_ether_addr mac;
-	struct rte_eth_link link;
 	const uint64_t tx = RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-	const uint64_t rx = RTE_ETH_RX_OFFLOAD_TCP_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
+	const uint64_t tso = tx | RTE_ETH_TX_OFFLOAD_TCP_TSO | RTE_ETH_TX_OFFLOAD_IPV4_CKSUM;
 	int error = rte_eth_dev_info_get(port, &info);
 
 	if (error != 0)
@@ -375,9 +374,8 @@ tg_port_facts(uint16_t port, struct tg_facts *facts)
 	facts->rx_desc_max = info.rx_desc_lim.nb_max;
 	facts->tx_desc_max = info.tx_desc_lim.nb_max;
 	facts->tx_checksums = (info.tx_offload_capa & tx) == tx;
-	facts->rx_checksums = (info.rx_offload_capa & rx) == rx;
+	facts->tx_segments = (info.tx_offload_capa & tso) == tso;
 	facts->rss = info.flow_type_rss_offloads != 0;
-	facts->link_up = rte_eth_link_get_nowait(port, &link) == 0 && link.link_status;
 	if (info.driver_name != NULL)
 		strncpy(facts->driver, info.driver_name, sizeof(facts->driver) - 1);
 	return 0;
@@ -385,7 +383,7 @@ tg_port_facts(uint16_t port, struct tg_facts *facts)
 
 /* Configures the port; asks for interrupts, and does without where the driver has none (`*interrupts`). */
 int
-tg_port_configure(uint16_t port, uint16_t queues, uint16_t mtu, int checksums, int *interrupts,
+tg_port_configure(uint16_t port, uint16_t queues, uint16_t mtu, int *interrupts,
 		  uint16_t *rx_descriptors, uint16_t *tx_descriptors)
 {
 	struct rte_eth_dev_info info;
@@ -403,12 +401,11 @@ tg_port_configure(uint16_t port, uint16_t queues, uint16_t mtu, int checksums, i
 			conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads &
 				(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
 		}
-		if (checksums) {
-			conf.txmode.offloads |= info.tx_offload_capa &
-				(RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM);
-			conf.rxmode.offloads |= info.rx_offload_capa &
-				(RTE_ETH_RX_OFFLOAD_TCP_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
-		}
+		conf.txmode.offloads |= info.tx_offload_capa &
+			(RTE_ETH_TX_OFFLOAD_TCP_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM |
+			 RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO);
+		conf.rxmode.offloads |= info.rx_offload_capa &
+			(RTE_ETH_RX_OFFLOAD_TCP_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
 		error = rte_eth_dev_configure(port, queues, queues, &conf);
 		if (error == 0)
 			break;
@@ -467,6 +464,15 @@ tg_port_counters(uint16_t port, struct tg_counters *counters)
 	}
 }
 
+/* 1: the port has a link; 0: it has none; -1: the driver cannot tell. */
+int
+tg_port_link(uint16_t port)
+{
+	struct rte_eth_link link;
+
+	return rte_eth_link_get_nowait(port, &link) == 0 ? link.link_status : -1;
+}
+
 /* Writes up to `n` names of 64 bytes and their values; returns how many there are, or a negative error. */
 int
 tg_port_xstats(uint16_t port, char (*names)[64], uint64_t *values, int n)
@@ -523,12 +529,62 @@ tg_rx(uint16_t port, uint16_t queue, struct tg_desc *frames, uint16_t n, uint16_
 	return used;
 }
 
-/* Sends up to `n` (at most 64) frames in order; returns how many the driver took. */
+/*
+ * Says what the card is to do for the frame at `data` of a slot, as in the flags of its descriptor: write the
+ * transport checksum, whose field holds the sum of the pseudo-header; and cut the frame into segments of
+ * `segment_bytes`, if not 0.
+ */
+void
+tg_offload(void *slot, uint8_t *data, uint8_t flags, uint8_t l2_len, uint16_t l3_len, uint8_t l4_len,
+	   uint16_t segment_bytes)
+{
+	struct rte_mbuf *mbuf = (struct rte_mbuf *)slot - 1;
+
+	mbuf->tx_offload = 0;
+	mbuf->l2_len = l2_len;
+	mbuf->l3_len = l3_len;
+	if (segment_bytes == 0)
+		return;
+	mbuf->l4_len = l4_len;
+	mbuf->tso_segsz = segment_bytes;
+	/* The pseudo-header's sum is without the length, and the card writes IPv4's own checksum. */
+	struct rte_tcp_hdr *tcp = (struct rte_tcp_hdr *)(data + l2_len + l3_len);
+	if (flags & TG_TX_IPV4) {
+		struct rte_ipv4_hdr *ip = (struct rte_ipv4_hdr *)(data + l2_len);
+
+		ip->hdr_checksum = 0;
+		tcp->cksum = rte_ipv4_phdr_cksum(ip, RTE_MBUF_F_TX_TCP_SEG);
+	} else {
+		struct rte_ipv6_hdr *ip = (struct rte_ipv6_hdr *)(data + l2_len);
+
+		tcp->cksum = rte_ipv6_phdr_cksum(ip, RTE_MBUF_F_TX_TCP_SEG);
+	}
+}
+
+static uint64_t
+tg_offload_flags(uint8_t flags)
+{
+	uint64_t wanted = flags & TG_TX_TCP ? RTE_MBUF_F_TX_TCP_CKSUM : RTE_MBUF_F_TX_UDP_CKSUM;
+
+	wanted |= flags & TG_TX_IPV4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6;
+	if (flags & TG_TX_SEGMENT) {
+		wanted |= RTE_MBUF_F_TX_TCP_SEG;
+		if (flags & TG_TX_IPV4)
+			wanted |= RTE_MBUF_F_TX_IP_CKSUM;
+	}
+	return wanted;
+}
+
+/*
+ * Sends up to `n` (at most 64) frames in order; returns how many the driver took. `*refused` is set if the
+ * driver can never take the one after them.
+ */
 uint16_t
-tg_tx(uint16_t port, uint16_t queue, const struct tg_desc *frames, uint16_t n)
+tg_tx(uint16_t port, uint16_t queue, const struct tg_desc *frames, uint16_t n, int *refused)
 {
 	struct rte_mbuf *mbufs[TG_BURST];
-	uint16_t taken;
+	uint16_t taken, ready;
+	int offloads = 0;
 
 	n = RTE_MIN(n, (uint16_t)TG_BURST);
 	for (uint16_t i = 0; i < n; i++) {
@@ -541,16 +597,14 @@ tg_tx(uint16_t port, uint16_t queue, const struct tg_desc *frames, uint16_t n)
 		mbuf->ol_flags = 0;
 		mbuf->vlan_tci_outer = 0;
 		if (unlikely(frame->flags & (TG_TX_TCP | TG_TX_UDP))) {
-			mbuf->ol_flags = frame->flags & TG_TX_TCP ? RTE_MBUF_F_TX_TCP_CKSUM
-								  : RTE_MBUF_F_TX_UDP_CKSUM;
-			mbuf->ol_flags |= frame->flags & TG_TX_IPV4 ? RTE_MBUF_F_TX_IPV4
-								    : RTE_MBUF_F_TX_IPV6;
-			mbuf->l2_len = frame->l2_len;
-			mbuf->l3_len = frame->l3_len;
+			mbuf->ol_flags = tg_offload_flags(frame->flags);
+			offloads = 1;
 		}
 		mbufs[i] = mbuf;
 	}
-	taken = rte_eth_tx_burst(port, queue, mbufs, n);
+	ready = unlikely(offloads) ? rte_eth_tx_prepare(port, queue, mbufs, n) : n;
+	taken = rte_eth_tx_burst(port, queue, mbufs, ready);
+	*refused = taken == ready && ready < n;
 	for (uint16_t i = taken; i < n; i++)
 		mbufs[i]->vlan_tci_outer = TG_OUT;
 	return taken;

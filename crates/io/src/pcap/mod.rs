@@ -247,6 +247,7 @@ pub(crate) fn open(
         max_frame_bytes: room,
         zero_copy: false,
         rss: false,
+        offloads: crate::Offloads::empty(),
         refused: Vec::new(),
     };
     let queue = PcapQueue::new(spec.id, capture, settings, recorder, capabilities)

@@ -4,6 +4,7 @@
 
 #[path = "../kernel/common.rs"]
 mod common;
+mod offloads;
 
 use std::sync::Arc;
 
