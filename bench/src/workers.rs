@@ -1,5 +1,6 @@
 //! Small packet graphs and workers of one thread, for the programs that measure the graph.
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -115,12 +116,12 @@ const ROUTER: &str = r#"
 [[port]]
 name = "a"
 driver = "mem"
-addresses = ["10.1.0.1/24"]
+addresses = ["10.1.0.1/24", "fd00:1::1/64"]
 
 [[port]]
 name = "b"
 driver = "mem"
-addresses = ["10.2.0.1/24"]
+addresses = ["10.2.0.1/24", "fd00:2::1/64"]
 
 [[route]]
 to = "10.16.0.0/12"
@@ -129,11 +130,28 @@ via = "10.1.0.2"
 [[route]]
 to = "10.32.0.0/12"
 via = "10.2.0.2"
+
+[[route]]
+to = "fd10::/16"
+via = "fd00:1::2"
+
+[[route]]
+to = "fd20::/16"
+via = "fd00:2::2"
 "#;
 
-/// Makes a worker that routes IPv4 between two ports from which `flows` flows come without end; each frame
+/// The IP version that the packets of [`router`] have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersion {
+    /// IPv4, frames of 60 bytes.
+    V4,
+    /// IPv6, frames of 62 bytes: the shortest with a UDP header.
+    V6,
+}
+
+/// Makes a worker that routes between two ports from which `flows` flows come without end; each frame
 /// is a fresh copy of its template.
-pub fn router(frames: u32, flows: u16) -> (Worker, WorkerHandle) {
+pub fn router(frames: u32, flows: u16, version: IpVersion) -> (Worker, WorkerHandle) {
     let config = control::config::parse("router", ROUTER).expect("a correct configuration");
     let plan = Plan::new(&config).expect("a correct plan");
     let mac = |id: u16| MacAddr([2, 0, 0, 0, 0, id as u8]);
@@ -146,19 +164,33 @@ pub fn router(frames: u32, flows: u16) -> (Worker, WorkerHandle) {
     let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
     let shared = Shared::new(&plan, forwarding, 7);
     for id in 0..2 {
-        let key = Key::v4(InterfaceId(id), [10, 1 + id as u8, 0, 2]);
-        shared
-            .neighbours
-            .set_permanent(&key, MacAddr([2, 1, 1, 1, 1, id as u8]), io::cpu::now());
+        let next_hop = MacAddr([2, 1, 1, 1, 1, id as u8]);
+        let address = Ipv6Addr::new(0xfd00, 1 + id, 0, 0, 0, 0, 0, 2).octets();
+        for key in [
+            Key::v4(InterfaceId(id), [10, 1 + id as u8, 0, 2]),
+            Key::new(InterfaceId(id), address),
+        ] {
+            shared
+                .neighbours
+                .set_permanent(&key, next_hop, io::cpu::now());
+        }
     }
     let pool = Pool::new(frames, 2048, HugePages::Auto).expect("memory for frames");
     let graph = topology::graph(&shared, WorkerId(0), 1, pool.capacity()).expect("a graph");
     let queues = (0..2)
         .map(|id| {
             // From port a to the networks behind b, and the other way.
-            let net = if id == 0 { 32 } else { 16 };
             let templates = (0..flows)
-                .map(|flow| ip_frame(mac(id), [10, net, (flow >> 8) as u8, flow as u8]))
+                .map(|flow| match version {
+                    IpVersion::V4 => {
+                        let net = if id == 0 { 32 } else { 16 };
+                        ip4_frame(mac(id), [10, net, (flow >> 8) as u8, flow as u8])
+                    }
+                    IpVersion::V6 => {
+                        let net = if id == 0 { 0xfd20 } else { 0xfd10 };
+                        ip6_frame(mac(id), Ipv6Addr::new(net, flow, 0, 0, 0, 0, 0, 1))
+                    }
+                })
                 .collect();
             let spec = null::NullSpec {
                 templates,
@@ -172,7 +204,7 @@ pub fn router(frames: u32, flows: u16) -> (Worker, WorkerHandle) {
 }
 
 /// Writes a UDP packet of 60 bytes to `mac`.
-fn ip_frame(mac: MacAddr, to: [u8; 4]) -> Vec<u8> {
+fn ip4_frame(mac: MacAddr, to: [u8; 4]) -> Vec<u8> {
     let mut frame = vec![0; FRAME_BYTES];
     frame[..6].copy_from_slice(&mac.0);
     frame[6..12].copy_from_slice(&[2, 9, 9, 9, 9, 9]);
@@ -189,6 +221,21 @@ fn ip_frame(mac: MacAddr, to: [u8; 4]) -> Vec<u8> {
     let folded = (sum & 0xffff) + (sum >> 16);
     let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    frame
+}
+
+/// Writes a UDP packet without payload to `mac`. Nobody on the way looks at its checksum.
+fn ip6_frame(mac: MacAddr, to: Ipv6Addr) -> Vec<u8> {
+    let mut frame = vec![0; 62];
+    frame[..6].copy_from_slice(&mac.0);
+    frame[6..12].copy_from_slice(&[2, 9, 9, 9, 9, 9]);
+    frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+    let ip = &mut frame[14..];
+    ip[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 8, 17, 64]);
+    let from = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    ip[8..24].copy_from_slice(&from.octets());
+    ip[24..40].copy_from_slice(&to.octets());
+    ip[40..48].copy_from_slice(&[0x30, 0x39, 0x30, 0x3a, 0, 8, 0xff, 0xff]);
     frame
 }
 

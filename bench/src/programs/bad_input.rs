@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use bench::node::{BRIDGE, MemNode, ROUTER, ROUTER_MACS, Sizes};
 use bench::{Options, Report, Table};
 use clap::Parser;
+use flate2::read::GzDecoder;
 use graph::{Mode, Next, NodeCounters};
 use io::pcap::Capture;
 use serde_json::json;
@@ -31,7 +32,7 @@ const PASSIVE: [&str; 4] = ["eth-input", "ip4-forward", "ip6-forward", "tx"];
 struct Arguments {
     #[command(flatten)]
     options: Options,
-    /// Directory of captures; its files that end in `.pcap` are read.
+    /// Directory of captures; its files that end in `.pcap` or `.pcap.gz` are read.
     #[arg(long, default_value = "../shared/data/pcaps")]
     captures: PathBuf,
     /// Frames of random bytes.
@@ -104,12 +105,21 @@ fn captured(directory: &Path) -> Result<Vec<Vec<u8>>> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(directory)
         .with_context(|| format!("no captures in {} (--captures)", directory.display()))?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|end| end == "pcap"))
+        .filter(|path| {
+            let name = path.to_string_lossy();
+            name.ends_with(".pcap") || name.ends_with(".pcap.gz")
+        })
         .collect();
     files.sort();
     let mut frames = Vec::new();
     for file in &files {
-        let capture = Capture::open(file).with_context(|| file.display().to_string())?;
+        let bytes = std::fs::File::open(file)?;
+        let capture = if file.extension().is_some_and(|end| end == "gz") {
+            Capture::read(GzDecoder::new(bytes))
+        } else {
+            Capture::read(bytes)
+        }
+        .with_context(|| file.display().to_string())?;
         frames.extend(capture.packets().map(|packet| packet.data.to_vec()));
     }
     ensure!(

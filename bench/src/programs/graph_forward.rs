@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bench::allocations;
 use bench::memory::{Limit, measure_mpps};
-use bench::workers::{circle, router, step_for};
+use bench::workers::{IpVersion, circle, router, step_for};
 use bench::{Options, Report, Table, median, rounds};
 use graph::{Worker, WorkerHandle};
 use serde_json::json;
@@ -94,7 +94,8 @@ pub(crate) fn main() {
     let options = bench::parse::<Options>();
     let window = options.window();
     let l2: fn() -> Made = || circle(FRAMES);
-    let ip: fn() -> Made = || router(FRAMES, FLOWS);
+    let ip: fn() -> Made = || router(FRAMES, FLOWS, IpVersion::V4);
+    let ip6: fn() -> Made = || router(FRAMES, FLOWS, IpVersion::V6);
     let limit = |count| {
         together(
             count,
@@ -111,6 +112,7 @@ pub(crate) fn main() {
             &mut || limit(2),
             &mut || workers(2, l2, window),
             &mut || workers(2, ip, window),
+            &mut || workers(1, ip6, window),
         ],
     );
     let ratio = |two: usize, one: usize| median(&samples[two]) / median(&samples[one]);
@@ -121,6 +123,7 @@ pub(crate) fn main() {
         "empty loops, 2 cores",
         "L2, 2 workers",
         "IPv4, 2 workers",
+        "IPv6, 1 worker",
     ];
     let title = format!("Forwarding through the graph in memory, {FRAMES} frames of 60 B a worker");
     let mut table = Table::new(&title, &["what", "Mpps, median", "lowest", "highest"]);
@@ -135,10 +138,12 @@ pub(crate) fn main() {
     report.figure("empty_loop_mpps", median(&samples[0]));
     report.figure("l2_forward_mpps", median(&samples[1]));
     report.figure("ip_forward_mpps", median(&samples[2]));
+    report.figure("ip6_forward_mpps", median(&samples[6]));
     report.figure("two_empty_loops_ratio", ratio(3, 0));
     report.figure("two_workers_ratio", ratio(4, 1));
     report.figure("two_ip_workers_ratio", ratio(5, 2));
-    let allocations = allocations_per_pkt(l2).max(allocations_per_pkt(ip));
+    let allocations = [l2, ip, ip6].map(allocations_per_pkt);
+    let allocations = allocations.into_iter().fold(0.0, f64::max);
     report.figure("allocations_per_pkt", allocations);
     report.print(&options);
 }
