@@ -22,8 +22,10 @@ const FAN: usize = 15;
 const FAN: usize = 3;
 /// Height of a tree at most: 15^12 is far above what an arena holds, 4^12 too.
 const HEIGHT_MAX: usize = 12;
+/// Bytes of a chunk.
+const CHUNK_BYTES: usize = 8 + 16 * FAN;
 /// The slab class of chunks.
-pub(crate) const CHUNK_CLASS: usize = class_of(8 + 16 * FAN);
+pub(crate) const CHUNK_CLASS: usize = class_of(CHUNK_BYTES);
 /// Chunks that an insertion may take at most.
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) const CHUNKS_NEEDED: usize = HEIGHT_MAX + 1;
@@ -69,7 +71,8 @@ struct Entry {
     bound: u32,
 }
 
-/// A chunk's words: the number of entries, then two an entry.
+/// A chunk's words: where its entries begin and how many there are, places for keys (one cache line and the next),
+/// places for children and bounds (the two after).
 #[derive(Clone, Copy)]
 struct Chunk<'a> {
     arena: &'a Arena,
@@ -81,37 +84,57 @@ impl<'a> Chunk<'a> {
     fn word(self, index: usize) -> &'a AtomicU64 {
         self.arena.word(self.place, index)
     }
+    /// Where the entries begin, and how many there are; to a reader of a half-changed chunk some that stay inside.
+    #[inline(always)]
+    fn span(self) -> (usize, usize) {
+        let word = self.word(0).load(Ordering::Relaxed);
+        let start = ((word >> 8) as usize & 255).min(FAN);
+        (start, (word as usize & 255).min(FAN - start))
+    }
+    fn set_span(self, start: usize, len: usize) {
+        let word = (start << 8 | len) as u64;
+        self.word(0).store(word, Ordering::Relaxed);
+    }
     #[inline(always)]
     fn len(self) -> usize {
-        (self.word(0).load(Ordering::Relaxed) as usize).min(FAN)
+        self.span().1
     }
     fn set_len(self, len: usize) {
-        self.word(0).store(len as u64, Ordering::Relaxed);
+        let start = if len == 0 { 0 } else { self.span().0 };
+        self.set_span(start, len);
+    }
+    /// The words of a place for an entry.
+    #[inline(always)]
+    fn words(self, at: usize) -> (&'a AtomicU64, &'a AtomicU64) {
+        let at = at.min(FAN - 1);
+        (self.word(1 + at), self.word(1 + FAN + at))
     }
     #[inline(always)]
     fn key(self, at: usize) -> u64 {
-        self.word(1 + 2 * at).load(Ordering::Relaxed)
+        self.words(self.span().0 + at).0.load(Ordering::Relaxed)
     }
     #[inline(always)]
     fn child(self, at: usize) -> u32 {
-        self.word(2 + 2 * at).load(Ordering::Relaxed) as u32
+        self.words(self.span().0 + at).1.load(Ordering::Relaxed) as u32
     }
     #[inline(always)]
     fn bound(self, at: usize) -> u32 {
-        (self.word(2 + 2 * at).load(Ordering::Relaxed) >> 32) as u32
+        (self.words(self.span().0 + at).1.load(Ordering::Relaxed) >> 32) as u32
     }
     fn entry(self, at: usize) -> Entry {
-        let word = self.word(2 + 2 * at).load(Ordering::Relaxed);
+        let (key, child) = self.words(self.span().0 + at);
+        let word = child.load(Ordering::Relaxed);
         Entry {
-            key: self.key(at),
+            key: key.load(Ordering::Relaxed),
             child: word as u32,
             bound: (word >> 32) as u32,
         }
     }
     fn set(self, at: usize, entry: Entry) {
-        self.word(1 + 2 * at).store(entry.key, Ordering::Relaxed);
+        let (key, child) = self.words(self.span().0 + at);
+        key.store(entry.key, Ordering::Relaxed);
         let word = u64::from(entry.bound) << 32 | u64::from(entry.child);
-        self.word(2 + 2 * at).store(word, Ordering::Relaxed);
+        child.store(word, Ordering::Relaxed);
     }
     fn set_bound(self, at: usize, bound: u32) {
         let entry = self.entry(at);
@@ -121,24 +144,53 @@ impl<'a> Chunk<'a> {
     fn bound_max(self) -> u32 {
         (0..self.len()).map(|at| self.bound(at)).max().unwrap_or(0)
     }
+    /// True if an entry has this bound; looks at the last ones first.
+    fn has_bound(self, bound: u32) -> bool {
+        (0..self.len()).rev().any(|at| self.bound(at) == bound)
+    }
+    /// Moves a place's entry to another.
+    fn shift(self, from: usize, to: usize) {
+        let (old, new) = (self.words(from), self.words(to));
+        new.0
+            .store(old.0.load(Ordering::Relaxed), Ordering::Relaxed);
+        new.1
+            .store(old.1.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
     fn insert(self, at: usize, entry: Entry) {
-        let len = self.len();
-        for from in (at..len).rev() {
-            self.set(from + 1, self.entry(from));
+        let (start, len) = self.span();
+        // The side that has room gives way, the shorter one if both have.
+        let has_room = start + len < FAN;
+        if start > 0 && (at < len - at || !has_room) {
+            for from in start..start + at {
+                self.shift(from, from - 1);
+            }
+            self.set_span(start - 1, len + 1);
+        } else {
+            for from in (start + at..start + len).rev() {
+                self.shift(from, from + 1);
+            }
+            self.set_span(start, len + 1);
         }
         self.set(at, entry);
-        self.set_len(len + 1);
     }
     fn remove(self, at: usize) {
-        let len = self.len();
-        for to in at..len - 1 {
-            self.set(to, self.entry(to + 1));
+        let (start, len) = self.span();
+        if at < len - at {
+            for from in (start..start + at).rev() {
+                self.shift(from, from + 1);
+            }
+            self.set_span(if len == 1 { 0 } else { start + 1 }, len - 1);
+        } else {
+            for from in start + at + 1..start + len {
+                self.shift(from, from - 1);
+            }
+            self.set_span(if len == 1 { 0 } else { start }, len - 1);
         }
-        self.set_len(len - 1);
     }
 }
 
 /// The way from the root to an entry, leaf last.
+#[derive(Clone, Copy)]
 struct Path {
     steps: [(Place, usize); HEIGHT_MAX],
     len: usize,
@@ -356,7 +408,10 @@ impl<'a> Children<'a> {
         target: &Target<'_>,
     ) -> Result<usize, Moved> {
         let (mut low, mut high) = (0, chunk.len());
-        // Most insertions are at the end.
+        // Most insertions are at the end, most removals at the front.
+        if high > 0 && chunk.child(0) == target.node.0 {
+            return Ok(0);
+        }
         let mut middle = high.saturating_sub(1);
         while low < high {
             let child = Node(chunk.child(middle));
@@ -417,9 +472,16 @@ impl<'a> Children<'a> {
         path
     }
 
-    /// Adds a child; the caller holds the lock and stashed [`CHUNKS_NEEDED`] chunks.
-    pub(crate) fn insert(self, target: &Target<'_>, bound: u32, chunks: &mut Chunks) {
+    /// Adds a child; the caller holds the lock and stashed [`CHUNKS_NEEDED`] chunks. Returns the children before
+    /// and after it, where they are in the same chunk.
+    pub(crate) fn insert(
+        self,
+        target: &Target<'_>,
+        bound: u32,
+        chunks: &mut Chunks,
+    ) -> (Node, Node) {
         let inner = self.inner;
+        let alone = (Node::NONE, Node::NONE);
         let entry = Entry {
             key: target.key,
             child: target.node.0,
@@ -428,11 +490,11 @@ impl<'a> Children<'a> {
         if inner.root() == 0 {
             inner.set_root(target.node.0);
             inner.set_bound(bound);
-            return;
+            return alone;
         }
         if inner.height() == 0 {
             let Some(place) = chunks.stash.pop() else {
-                return;
+                return alone;
             };
             let only = Node(inner.root());
             let chunk = self.chunk(place.0);
@@ -446,7 +508,19 @@ impl<'a> Children<'a> {
             inner.set_root(place.0);
             inner.set_height(1);
         }
-        let mut path = self.path_to(target);
+        if let Some(before) = self.append(target, entry) {
+            return (before, Node::NONE);
+        }
+        let neighbours = self.insert_at(entry, &self.path_to(target), chunks);
+        self.find_ends();
+        neighbours
+    }
+
+    /// Adds an entry at the end of a path.
+    fn insert_at(self, entry: Entry, path: &Path, chunks: &mut Chunks) -> (Node, Node) {
+        let inner = self.inner;
+        let mut path = *path;
+        let neighbours = self.neighbours(&path);
         let mut new = entry;
         while let Some((place, at)) = path.pop() {
             let chunk = self.chunk(place.0);
@@ -454,11 +528,11 @@ impl<'a> Children<'a> {
             let at = at + usize::from(path.len + 1 < inner.height());
             if chunk.len() < FAN {
                 chunk.insert(at, new);
-                self.raise(&path, chunk.bound_max());
-                return;
+                self.lift(&path, entry.bound);
+                return neighbours;
             }
             let Some(right) = chunks.stash.pop() else {
-                return;
+                return neighbours;
             };
             let right = self.chunk(right.0);
             self.split(chunk, right, at, new);
@@ -472,6 +546,89 @@ impl<'a> Children<'a> {
             };
         }
         self.grow(new, chunks);
+        neighbours
+    }
+
+    /// The children before and after the place in a leaf to which a path leads.
+    fn neighbours(self, path: &Path) -> (Node, Node) {
+        let Some((place, at)) = path.step(path.len.wrapping_sub(1)) else {
+            return (Node::NONE, Node::NONE);
+        };
+        let leaf = self.chunk(place.0);
+        let child = |at: usize| match at < leaf.len() {
+            true => Node(leaf.child(at)),
+            false => Node::NONE,
+        };
+        (child(at.wrapping_sub(1)), child(at))
+    }
+
+    /// Asks for the first or the last leaf, where children mostly leave and come.
+    #[inline]
+    pub(crate) fn prefetch_end(self, is_last: bool) {
+        let (first, last) = self.inner.ends();
+        let place = if is_last { last } else { first };
+        for line in 0..CHUNK_BYTES.div_ceil(64) {
+            self.arena.prefetch(place, 64 * line);
+        }
+    }
+
+    /// Notes where the first and the last leaf are.
+    fn find_ends(self) {
+        let height = self.inner.height();
+        let [mut first, mut last] = [self.inner.root(); 2];
+        for _ in 1..height {
+            first = self.chunk(first).child(0);
+            let chunk = self.chunk(last);
+            last = chunk.child(chunk.len().saturating_sub(1));
+        }
+        match height {
+            0 => self.inner.set_ends(Place::NONE, Place::NONE),
+            _ => self.inner.set_ends(Place(first), Place(last)),
+        }
+    }
+
+    /// Adds a child behind all others if the last leaf has room and the bound is none that the steps above it would
+    /// have to know; returns the child before it.
+    #[inline]
+    fn append(self, target: &Target<'_>, entry: Entry) -> Option<Node> {
+        let (_, last) = self.inner.ends();
+        if last.is_none() {
+            return None;
+        }
+        let leaf = self.chunk(last.0);
+        let (start, len) = leaf.span();
+        if len == 0 || start + len >= FAN {
+            return None;
+        }
+        let before = leaf.entry(len - 1);
+        let is_last = before.bound >= entry.bound
+            && matches!(
+                self.compare(None, Some(before.key), Node(before.child), target),
+                Ok(Order::Less)
+            );
+        is_last.then(|| {
+            leaf.set_span(start, len + 1);
+            leaf.set(len, entry);
+            Node(before.child)
+        })
+    }
+
+    /// Removes the first child of all if its leaf keeps two and the steps above it need not know. So the first leaf may
+    /// be sparse.
+    #[inline]
+    fn remove_first(self, target: &Target<'_>) -> bool {
+        let (first, _) = self.inner.ends();
+        if first.is_none() {
+            return false;
+        }
+        let leaf = self.chunk(first.0);
+        let (start, len) = leaf.span();
+        let is_first =
+            len > 2 && leaf.child(0) == target.node.0 && leaf.bound(len - 1) >= leaf.bound(0);
+        if is_first {
+            leaf.set_span(start + 1, len - 1);
+        }
+        is_first
     }
 
     /// Splits a full chunk while inserting an entry: at the end, so that chunks that are filled in order stay
@@ -510,6 +667,23 @@ impl<'a> Children<'a> {
         self.inner.set_root(place.0);
         self.inner.set_height(self.inner.height() + 1);
         self.inner.set_bound(root.bound_max());
+    }
+
+    /// Tells the steps of `path` that below them is something with this bound now, too.
+    fn lift(self, path: &Path, bound: u32) {
+        for level in (0..path.len).rev() {
+            let Some((place, at)) = path.step(level) else {
+                return;
+            };
+            let chunk = self.chunk(place.0);
+            if chunk.bound(at) >= bound {
+                return;
+            }
+            chunk.set_bound(at, bound);
+        }
+        if self.inner.bound() < bound {
+            self.inner.set_bound(bound);
+        }
     }
 
     /// Tells the steps of `path` that what is below them has this bound now.
@@ -561,7 +735,17 @@ impl<'a> Children<'a> {
             }
             return is_it;
         }
-        let mut path = self.path_to(target);
+        if self.remove_first(target) {
+            return true;
+        }
+        let is_removed = self.remove_at(target, &mut self.path_to(target), chunks);
+        self.find_ends();
+        is_removed
+    }
+
+    /// Removes a child at the end of a path; false if it is not there.
+    fn remove_at(self, target: &Target<'_>, path: &mut Path, chunks: &mut Chunks) -> bool {
+        let inner = self.inner;
         let Some((place, at)) = path.pop() else {
             return false;
         };
@@ -569,7 +753,15 @@ impl<'a> Children<'a> {
         if at >= chunk.len() || chunk.child(at) != target.node.0 {
             return false;
         }
+        let bound = chunk.bound(at);
         chunk.remove(at);
+        if chunk.len() > (FAN / 4).max(1) {
+            // What was known to the steps above stays true, mostly without a look at them.
+            if !chunk.has_bound(bound) {
+                self.raise(path, chunk.bound_max());
+            }
+            return true;
+        }
         // Empty chunks go, up to the root.
         while chunk.len() == 0 {
             chunks.freed.push(chunk.place);
@@ -582,7 +774,7 @@ impl<'a> Children<'a> {
             chunk = self.chunk(place.0);
             chunk.remove(at);
         }
-        self.merge(chunk, &mut path, chunks);
+        self.merge(chunk, path, chunks);
         self.shrink(chunks);
         true
     }

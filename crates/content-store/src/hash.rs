@@ -7,6 +7,17 @@ use core::hash::Hasher;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use wire::ndn::NameRef;
 
+/// Buckets that names share which differ in the low bits of their last byte only: a segment after the other of one
+/// file lies in a bucket after the other, which a reader of them asks for in advance. All but these bits of a name
+/// decide which buckets; its keyed hash also rotates them.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) const RUN: u32 = 64;
+#[cfg(any(loom, shuttle))]
+pub(crate) const RUN: u32 = 2;
+/// Sets the four runs of one name with all last bytes apart.
+const RUN_STRIDE: u32 = 0x9e37_79c0;
+const ODD: u32 = 0x85eb_ca6b;
+
 /// The hash of a name or of a prefix of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PrefixHash {
@@ -22,6 +33,20 @@ impl PrefixHash {
     }
     pub(crate) const fn tag(self) -> u32 {
         self.low as u32
+    }
+
+    /// The hash of a name whose last byte follows what was hashed.
+    #[inline(always)]
+    const fn then(self, last: u8) -> Self {
+        let last = last as u32;
+        let part = self.bucket_part();
+        let run = part.wrapping_add((last / 64).wrapping_mul(RUN_STRIDE)) & !(RUN - 1);
+        let part = run | part.wrapping_add(last) & (RUN - 1);
+        let tag = self.tag().wrapping_add(last.wrapping_mul(ODD));
+        Self {
+            low: (part as u64) << 32 | tag as u64,
+            high: self.high.wrapping_add(last as u64),
+        }
     }
 }
 
@@ -40,72 +65,89 @@ impl NameHash {
     /// Hashes a whole name (its TLV-VALUE).
     #[inline]
     pub fn hash(&self, name: &[u8]) -> PrefixHash {
-        match self {
+        let (last, stem) = match name.split_last() {
+            Some((last, stem)) => (Some(*last), stem),
+            None => (None, name),
+        };
+        let hash = match self {
             Self::Keyed([a, b]) => {
-                let mut hasher = SipHasher13::new_with_keys(*a, *b);
-                hasher.write(name);
-                sip_end(&hasher)
-            }
-            Self::Fast(seed) => {
-                let mut fold = Fold::new(*seed);
-                let (words, tail) = name.as_chunks::<8>();
-                for word in words {
-                    fold.absorb(u64::from_le_bytes(*word));
+                let hash = SipHasher13::new_with_keys(*a, *b).hash(stem);
+                PrefixHash {
+                    low: hash.h1,
+                    high: hash.h2,
                 }
-                fold.end(tail, name.len())
             }
-        }
+            Self::Fast(seed) => Fold::new(*seed).advance(stem, &mut 0, stem.len()),
+        };
+        last.map_or(hash, |last| hash.then(last))
     }
 
-    /// Hashes a name and its prefix of `prefix_bytes`, in one pass.
+    /// Hashes a name and its prefix of `prefix_bytes`.
     #[inline]
     pub fn hash_with_prefix(&self, name: &[u8], prefix_bytes: usize) -> (PrefixHash, PrefixHash) {
-        let (prefix, rest) = name.split_at_checked(prefix_bytes).unwrap_or((name, &[]));
-        match self {
-            Self::Keyed([a, b]) => {
-                let mut hasher = SipHasher13::new_with_keys(*a, *b);
-                hasher.write(prefix);
-                let first = sip_end(&hasher);
-                hasher.write(rest);
-                (sip_end(&hasher), first)
-            }
-            Self::Fast(seed) => {
-                let mut fold = Fold::new(*seed);
-                let mut at = 0;
-                let first = fold.advance(name, &mut at, prefix.len());
-                (fold.advance(name, &mut at, name.len()), first)
-            }
-        }
+        let mut hashes = [PrefixHash::default(); 2];
+        self.hash_ends(
+            name,
+            [prefix_bytes.min(name.len()), name.len()].into_iter(),
+            &mut hashes,
+        );
+        let [prefix, whole] = hashes;
+        (whole, prefix)
     }
 
     /// Writes the hash of each prefix of `name`, from that of no component to the whole name, to `hashes`
     /// until it is full; returns how many there are. One pass: O(bytes of the name).
     pub fn hash_prefixes(&self, name: NameRef<'_>, hashes: &mut [PrefixHash]) -> usize {
         let ends = core::iter::once(0).chain(name.components().map(|component| component.end));
-        let bytes = name.value();
+        self.hash_ends(name.value(), ends, hashes)
+    }
+
+    /// Hashes the prefixes of `bytes` that end at `ends`, which grow.
+    #[inline]
+    fn hash_ends(
+        &self,
+        bytes: &[u8],
+        ends: impl Iterator<Item = usize>,
+        hashes: &mut [PrefixHash],
+    ) -> usize {
+        let mut at = 0;
         let mut count = 0;
         match self {
             Self::Keyed([a, b]) => {
                 let mut hasher = SipHasher13::new_with_keys(*a, *b);
-                let mut at = 0;
                 for (end, hash) in ends.zip(hashes) {
-                    hasher.write(bytes.get(at..end).unwrap_or_default());
-                    *hash = sip_end(&hasher);
-                    at = end;
-                    count += 1;
+                    let stem = end.saturating_sub(1);
+                    hasher.write(bytes.get(at..stem).unwrap_or_default());
+                    *hash = with_last(sip_end(&hasher), bytes, end);
+                    (at, count) = (stem, count + 1);
                 }
             }
             Self::Fast(seed) => {
                 let mut fold = Fold::new(*seed);
-                let mut at = 0;
                 for (end, hash) in ends.zip(hashes) {
-                    *hash = fold.advance(bytes, &mut at, end);
+                    let stem = fold.advance(bytes, &mut at, end.saturating_sub(1));
+                    *hash = with_last(stem, bytes, end);
                     count += 1;
                 }
             }
         }
         count
     }
+}
+
+/// The hash of `bytes[..end]` of that of all but its last byte.
+#[inline(always)]
+fn with_last(stem: PrefixHash, bytes: &[u8], end: usize) -> PrefixHash {
+    match end.checked_sub(1).and_then(|last| bytes.get(last)) {
+        Some(last) => stem.then(*last),
+        None => stem,
+    }
+}
+
+/// The bucket of the next name of a run.
+#[inline(always)]
+pub(crate) const fn next_bucket(part: u32) -> u32 {
+    part & !(RUN - 1) | part.wrapping_add(1) & (RUN - 1)
 }
 
 #[inline]
@@ -206,6 +248,22 @@ mod tests {
         }
     }
 
+    /// Segments in order lie in buckets in order; no two of one stem have one bucket, tag and high half.
+    #[test]
+    fn segments_lie_side_by_side() {
+        for hash in [NameHash::Keyed([1, 2]), NameHash::Fast([3, 4])] {
+            let mut seen = alloc::collections::BTreeSet::new();
+            for at in 0..=255_u8 {
+                let this = hash.hash(&[8, 1, b'f', 50, 1, at]);
+                assert!(seen.insert((this.low, this.high)));
+                if at % 64 < 63 {
+                    let next = hash.hash(&[8, 1, b'f', 50, 1, at + 1]).bucket_part();
+                    assert_eq!(next, next_bucket(this.bucket_part()));
+                }
+            }
+        }
+    }
+
     #[test]
     fn keys_and_functions_differ_and_buckets_are_even() {
         for make in [NameHash::Keyed, NameHash::Fast] {
@@ -217,7 +275,7 @@ mod tests {
             let mut tags = [0_u32; 256];
             for at in 0..65_536_u32 {
                 let mut bytes = *b"\x08\x04....\x32\x02..";
-                bytes[2..6].copy_from_slice(&(at / 16).to_be_bytes());
+                bytes[2..6].copy_from_slice(&at.to_be_bytes());
                 bytes[8..10].copy_from_slice(&(at as u16 % 16).to_be_bytes());
                 let hash = make([5, 6]).hash(&bytes);
                 counts[(hash.low >> 56) as usize] += 1;

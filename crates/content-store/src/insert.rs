@@ -3,7 +3,7 @@
 use crate::config::{Origin, Refusal, UnsolicitedPolicy};
 use crate::evict::Context;
 use crate::hash::PrefixHash;
-use crate::node::{Inner, Lengths, NewPacket, Node, Packet, bound_of, state};
+use crate::node::{Lengths, NewPacket, Node, PACKET_HEADER_BYTES, Packet, bound_of, state};
 use crate::slab::class_bytes;
 use crate::stats::Counter;
 use crate::store::flags;
@@ -17,7 +17,7 @@ const EVICTIONS_MAX: usize = 64;
 /// Times that an insertion that ran out of memory while linking evicts and starts again.
 const ATTEMPTS_MAX: usize = 8;
 /// Insertions of a batch that are in flight together.
-const STAGE: usize = 16;
+const STAGE: usize = 32;
 
 /// A Data packet to store.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,10 @@ impl Worker {
         let mut writer = self.writer();
         writer.settle();
         let result = match writer.plan(data) {
-            Ok(plan) => writer.insert_planned(&plan, now.as_ns()),
+            Ok(plan) => {
+                writer.prefetch_buckets(&plan);
+                writer.insert_planned(&plan, now.as_ns(), true)
+            }
             Err(refusal) => Err(refusal),
         };
         writer.note(result);
@@ -99,15 +102,13 @@ impl Worker {
             for (plan, data) in plans.iter_mut().zip(data) {
                 *plan = writer.plan(data);
                 if let Ok(plan) = plan {
-                    let table = &writer.shared.table;
-                    table.prefetch(plan.hash.bucket_part());
-                    table.prefetch(plan.parent.bucket_part());
+                    writer.prefetch_buckets(plan);
                 }
             }
             writer.prefetch_stages(plans.get(..data.len()).unwrap_or_default());
             for ((plan, result), _) in plans.iter().zip(results.iter_mut()).zip(data) {
                 *result = match plan {
-                    Ok(plan) => writer.insert_planned(plan, now_ns),
+                    Ok(plan) => writer.insert_planned(plan, now_ns, false),
                     Err(refusal) => Err(*refusal),
                 };
                 writer.note(*result);
@@ -118,61 +119,72 @@ impl Worker {
 
 impl Writer<'_> {
     /// Asks, level by level, for what a batch of insertions will touch: victims and parents, their buckets
-    /// and the roots of their children.
+    /// and the ends of their trees of children.
     fn prefetch_stages(&mut self, plans: &[Result<Plan<'_>, Refusal>]) {
-        let count = plans.len();
-        let evicts = self.is_over(count as i64, 0);
         let shared = self.reader.shared;
-        let arena = &shared.arena;
-        if evicts {
-            shared.queues.prefetch_victims(arena, 0, count);
-        }
+        let evicts = if self.is_over(plans.len() as i64, 0) {
+            plans.len()
+        } else {
+            0
+        };
+        // Of victims a level a batch, as it is known long before which they are.
         let mut parents = [Node::NONE; STAGE];
-        for (parent, plan) in parents.iter_mut().zip(plans) {
-            if let Ok(plan) = plan
-                && let Some(node) = shared
-                    .table
-                    .candidates(plan.parent)
-                    .find(|node| node.is_inner())
-            {
-                *parent = node;
-                arena.prefetch(node.place(), 0);
+        for (at, (parent, plan)) in parents.iter_mut().zip(plans).enumerate() {
+            if at < evicts {
+                self.prefetch_victim(at + 2 * STAGE, 0);
+                self.prefetch_victim(at + STAGE, 1);
+            }
+            if let Ok(plan) = plan {
+                *parent = shared.table.candidate(plan.parent, true);
+                shared.arena.prefetch(parent.place(), 0);
             }
         }
-        let mut victims = [Node::NONE; STAGE];
-        if evicts {
-            for (from, victim) in victims.iter_mut().enumerate().take(count) {
-                *victim = shared.queues.peek_victim(from);
-                if victim.is_none() || victim.is_inner() {
-                    *victim = Node::NONE;
-                    continue;
-                }
-                let packet = Packet::new(arena, *victim);
+        for (at, parent) in parents.iter().enumerate().take(plans.len()) {
+            if at < evicts {
+                self.prefetch_victim(at, 2);
+            }
+            if !parent.is_none() {
+                self.children(*parent).prefetch_end(true);
+            }
+        }
+    }
+
+    /// Asks for what the eviction of the packet that is `from` behind the next one to leave will touch; the level
+    /// before should be there: its header; its name, bucket and parent; the first of the parent's children, as packets
+    /// leave mostly in the order in which they came.
+    #[inline]
+    fn prefetch_victim(&self, from: usize, level: usize) {
+        let shared = self.reader.shared;
+        let victim = shared.queues.peek_victim(from);
+        if victim.is_none() {
+            return;
+        }
+        let packet = self.packet(victim);
+        match level {
+            0 => shared.arena.prefetch(victim.place(), 0),
+            1 => {
                 shared.table.prefetch(packet.bucket_part());
                 let lengths = packet.lengths();
-                arena.prefetch(victim.place(), 40 + lengths.name_at + lengths.last_at);
+                let last_at = PACKET_HEADER_BYTES + lengths.name_at + lengths.last_at;
+                shared.arena.prefetch(victim.place(), last_at);
+                shared.arena.prefetch(packet.parent().place(), 0);
+            }
+            _ => {
                 let parent = packet.parent();
                 if !parent.is_none() {
-                    arena.prefetch(parent.place(), 0);
+                    self.children(parent).prefetch_end(false);
                 }
             }
         }
-        let of_victims = victims.iter().filter(|victim| !victim.is_none());
-        let of_victims = of_victims.map(|victim| Packet::new(arena, *victim).parent());
-        for parent in parents
-            .iter()
-            .copied()
-            .chain(of_victims)
-            .filter(|parent| !parent.is_none())
-        {
-            let inner = Inner::new(arena, parent);
-            if inner.height() > 0 {
-                let root = crate::arena::Place(inner.root());
-                // Its number of entries with the first keys, and the last keys.
-                arena.prefetch(root, 0);
-                arena.prefetch(root, 192);
-            }
+    }
+
+    /// Asks, one level of each, for what the evictions of the next insertions will touch.
+    #[inline]
+    fn prefetch_next_victims(&self) {
+        for (level, from) in [(0, 5), (1, 3), (2, 1)] {
+            self.prefetch_victim(from, level);
         }
+        self.shared.queues.prefetch_ring();
     }
 
     fn note(&self, result: Result<Inserted, Refusal>) {
@@ -219,12 +231,7 @@ impl Writer<'_> {
         {
             return Err(Refusal::NameOutside);
         }
-        let last = data
-            .name
-            .components()
-            .last()
-            .map_or(0, |last| last.bytes.len());
-        let last_at = name.len() - last;
+        let last_at = last_component_at(data.name);
         let (hash, parent) = self.shared.hash.hash_with_prefix(name, last_at);
         Ok(Plan {
             data: *data,
@@ -239,10 +246,23 @@ impl Writer<'_> {
         })
     }
 
-    fn insert_planned(&mut self, plan: &Plan<'_>, now_ns: u64) -> Result<Inserted, Refusal> {
+    #[inline]
+    fn prefetch_buckets(&self, plan: &Plan<'_>) {
+        let table = &self.shared.table;
+        table.prefetch(plan.hash.bucket_part());
+        table.prefetch(plan.parent.bucket_part());
+        table.prefetch_after(plan.hash.bucket_part());
+    }
+
+    fn insert_planned(
+        &mut self,
+        plan: &Plan<'_>,
+        now_ns: u64,
+        is_alone: bool,
+    ) -> Result<Inserted, Refusal> {
         let mut last = Refusal::NoMemory;
         for _ in 0..ATTEMPTS_MAX {
-            match self.insert_once(plan, now_ns) {
+            match self.insert_once(plan, now_ns, is_alone) {
                 Err(Refusal::NoMemory) => {
                     // Linking needs memory, but must not evict while it holds locks.
                     self.evict(now_ns)?;
@@ -256,13 +276,23 @@ impl Writer<'_> {
         Err(last)
     }
 
-    fn insert_once(&mut self, plan: &Plan<'_>, now_ns: u64) -> Result<Inserted, Refusal> {
+    fn insert_once(
+        &mut self,
+        plan: &Plan<'_>,
+        now_ns: u64,
+        is_alone: bool,
+    ) -> Result<Inserted, Refusal> {
         let rule = self.rule(plan);
         let class = plan.lengths.class();
         self.make_room(class_bytes(class) as i64, now_ns)?;
         self.stash_chunks(now_ns)?;
+        // One packet alone: its parent and that one's children arrive while it is copied and published.
+        let mut parent = Node::NONE;
+        if is_alone {
+            parent = self.shared.table.candidate(plan.parent, true);
+            self.shared.arena.prefetch(parent.place(), 0);
+        }
         let place = self.allocate(class, now_ns)?;
-        self.local.prefetch_next(self.reader.shared, class);
         let fresh_until_ns = match plan.data.freshness_ms {
             0 => 0,
             ms => now_ns.saturating_add(ms.saturating_mul(1_000_000)),
@@ -277,6 +307,10 @@ impl Writer<'_> {
             state: state::LOCK | unsolicited | rule,
         };
         let packet = Packet::write(&shared.arena, place, &new);
+        self.local.prefetch_next(shared, class);
+        if !parent.is_none() {
+            self.children(parent).prefetch_end(true);
+        }
         let old = match self.publish(packet.node, plan) {
             Ok(old) => old,
             Err(refusal) => {
@@ -284,6 +318,9 @@ impl Writer<'_> {
                 return Err(refusal);
             }
         };
+        if is_alone && self.is_over(1, 0) {
+            self.prefetch_next_victims();
+        }
         if let Some(number) = ((rule & state::RULE) >> state::RULE_SHIFT).checked_sub(1) {
             shared.rules.add(number as usize, 1);
         }
@@ -297,8 +334,14 @@ impl Writer<'_> {
         };
         let queued = linked.is_ok() && shared.queues.admit(&mut context, packet);
         let result = match (linked, queued) {
-            (Ok(()), true) => {
+            (Ok((before, after)), true) => {
+                if !after.is_none() && !after.is_inner() {
+                    packet.set_successor(after);
+                }
                 packet.unlock(0, 0);
+                if !before.is_inner() {
+                    self.tell_follows((before, packet.node));
+                }
                 Ok(match old {
                     Some(_) => Inserted::Replaced,
                     None => Inserted::New,
@@ -388,4 +431,20 @@ impl Writer<'_> {
         let pinned = if entry.rule.pinned { state::PINNED } else { 0 };
         (number as u64 + 1) << state::RULE_SHIFT | pinned
     }
+}
+
+/// Where the last component of a name begins.
+fn last_component_at(name: NameRef<'_>) -> usize {
+    let bytes = name.value();
+    let mut at = 0;
+    // Nearly all components have a type and a length of one byte.
+    while let Some([0..253, len @ 0..253]) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        let next = at + 2 + usize::from(*len);
+        if next >= bytes.len() {
+            return at;
+        }
+        at = next;
+    }
+    let last = name.components().last();
+    bytes.len() - last.map_or(0, |last| last.bytes.len())
 }

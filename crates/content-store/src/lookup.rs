@@ -101,7 +101,8 @@ impl Worker {
     #[inline]
     pub fn lookup(&self, query: &Query<'_>, now: Instant) -> Option<Hit<'_>> {
         let hash = self.shared.hash.hash(query.name.value());
-        self.reader().answer(query, hash, now.as_ns(), &self.local)
+        self.reader()
+            .answer(query, hash, Node::NONE, now.as_ns(), &self.local)
     }
 
     /// Looks up many Interests with their memory accesses overlapped; writes what [`lookup`](Self::lookup)
@@ -120,18 +121,16 @@ impl Worker {
                 *hash = shared.hash.hash(query.name.value());
                 shared.table.prefetch(hash.bucket_part());
             }
-            for (hash, query) in hashes.iter().zip(queries) {
-                for node in shared.table.candidates(*hash) {
-                    // The header with the name, and what follows the name.
-                    shared.arena.prefetch(node.place(), 0);
-                    shared.arena.prefetch(
-                        node.place(),
-                        PACKET_HEADER_BYTES + 16 + query.name.value().len(),
-                    );
+            let mut candidates = [Node::NONE; STAGE];
+            for ((candidate, hash), query) in candidates.iter_mut().zip(&hashes).zip(queries) {
+                *candidate = shared.table.candidate(*hash, false);
+                if !candidate.is_none() {
+                    reader.prefetch_packet(*candidate, query.name.value().len());
                 }
             }
-            for ((hash, query), hit) in hashes.iter().zip(queries).zip(hits.iter_mut()) {
-                *hit = reader.answer(query, *hash, now.as_ns(), &self.local);
+            let found = hashes.iter().zip(&candidates).zip(queries);
+            for (((hash, candidate), query), hit) in found.zip(hits.iter_mut()) {
+                *hit = reader.answer(query, *hash, *candidate, now.as_ns(), &self.local);
             }
         }
     }
@@ -143,10 +142,11 @@ impl<'a> Reader<'a> {
         &self,
         query: &Query<'_>,
         hash: PrefixHash,
+        candidate: Node,
         now_ns: u64,
         local: &RefCell<Local>,
     ) -> Option<Hit<'a>> {
-        let found = self.find(query, hash, now_ns, local);
+        let found = self.find(query, hash, candidate, now_ns, local);
         match found {
             Some(packet) => {
                 self.shared.queues.touch(&self.shared.arena, packet);
@@ -162,6 +162,7 @@ impl<'a> Reader<'a> {
         &self,
         query: &Query<'_>,
         hash: PrefixHash,
+        candidate: Node,
         now_ns: u64,
         local: &RefCell<Local>,
     ) -> Option<Packet<'a>> {
@@ -171,9 +172,15 @@ impl<'a> Reader<'a> {
         let is_fresh =
             |packet: Packet<'_>| !query.must_be_fresh || packet.fresh_until_ns() > now_ns;
         let name = query.name.value();
-        if let Some(packet) = self.find_exact(hash, name)
+        let exact = match candidate {
+            Node::NONE => self.find_exact(hash, name),
+            node if self.packet(node).name() == name => Some(self.packet(node)),
+            _ => self.find_exact(hash, name),
+        };
+        if let Some(packet) = exact
             && is_fresh(packet)
         {
+            self.read_ahead(packet, hash, name.len());
             return Some(packet);
         }
         if let (prefix, Some(digest)) = query.name.split_implicit_digest() {
@@ -202,9 +209,32 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub(crate) fn find_exact(&self, hash: PrefixHash, name: &[u8]) -> Option<Packet<'a>> {
         let found = self.shared.table.find(hash, |node: Node| {
-            !node.is_inner() && self.packet(node).name() == name
+            if node.is_inner() {
+                return false;
+            }
+            self.prefetch_packet(node, name.len());
+            self.packet(node).name() == name
         });
         found.map(|node| self.packet(node))
+    }
+
+    /// Asks for a packet's header with the name, and for what follows a name of so many bytes.
+    #[inline(always)]
+    fn prefetch_packet(&self, node: Node, name_bytes: usize) {
+        let arena = &self.shared.arena;
+        arena.prefetch(node.place(), 0);
+        arena.prefetch(node.place(), PACKET_HEADER_BYTES + 16 + name_bytes);
+    }
+
+    /// Asks for what a lookup of the next name will touch: who fetches a file asks for one segment after the
+    /// other, with those of other files in between.
+    #[inline(always)]
+    fn read_ahead(&self, packet: Packet<'_>, hash: PrefixHash, name_bytes: usize) {
+        self.shared.table.prefetch_after(hash.bucket_part());
+        let next = packet.successor();
+        if !next.is_none() {
+            self.prefetch_packet(next, name_bytes);
+        }
     }
 
     /// The SHA-256 of a packet, computed once and kept with it if there is memory.

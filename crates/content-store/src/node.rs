@@ -6,9 +6,10 @@
 //! | 1 | lengths | high half |
 //! | 2 | fresh until (ns) | sequence lock |
 //! | 3 | digest's place, state | parent, children's root |
-//! | 4 | next, place in a queue | bound announced to the parent, exact bound |
+//! | 4 | next, place in a queue (in a ring: the packet that follows by name, for reading ahead) | bound announced to the parent, exact bound |
 //! | 5 | the packet's bytes | lengths, height of the children's tree |
-//! | 6 | | the last component |
+//! | 6 | | first and last leaf of the children's tree |
+//! | 7 | | the last component |
 
 use crate::arena::{Arena, Bytes, Place};
 use crate::slab::class_of;
@@ -17,7 +18,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of a packet's header.
 pub(crate) const PACKET_HEADER_BYTES: usize = 40;
 /// Bytes of an inner node's header.
-pub(crate) const INNER_HEADER_BYTES: usize = 48;
+pub(crate) const INNER_HEADER_BYTES: usize = 56;
 
 /// A packet or an inner node: its place and which of the two it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +44,9 @@ impl Node {
         self.0 & 1 == 1
     }
 }
+
+/// The place in a queue of a packet that is in none.
+const NO_POSITION: u32 = u32::MAX;
 
 /// Sizes of a packet; they never change.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +175,7 @@ impl<'a> Packet<'a> {
             new.lengths.pack(),
             new.fresh_until_ns,
             new.state,
-            0,
+            u64::from(NO_POSITION),
         ];
         for (index, word) in words.into_iter().enumerate() {
             packet.word(index).store(word, Ordering::Relaxed);
@@ -317,6 +321,58 @@ impl<'a> Packet<'a> {
     pub(crate) fn set_next(self, next: u32) {
         set_high(self.word(4), next);
     }
+
+    /// Which of two rings the packet is in, and where; guarded by the lock of the state.
+    pub(crate) fn ring_position(self) -> Option<(u32, u32)> {
+        let word = self.word(4).load(Ordering::Relaxed);
+        (word as u32 != NO_POSITION).then_some(((word >> 32) as u32 & 1, word as u32))
+    }
+    /// Notes that the packet is in this ring, or in none; it keeps its successor.
+    pub(crate) fn set_ring_position(self, at: Option<(u32, u32)>) {
+        let word = self.word(4);
+        let (ring, position) = at.unwrap_or((0, NO_POSITION));
+        let successor = (word.load(Ordering::Relaxed) >> 32) as u32 & !1;
+        word.store(
+            u64::from(successor | ring) << 32 | u64::from(position),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// The packet that follows by name below the same parent, as far as that is known; it may have left, so that
+    /// this is only to ask for its memory.
+    #[inline(always)]
+    pub(crate) fn successor(self) -> Node {
+        let word = self.state().load(Ordering::Relaxed);
+        match word & state::QUEUE {
+            0 => Node(high(self.word(4)) & !1),
+            _ => Node::NONE,
+        }
+    }
+
+    /// Notes what follows by name, unless somebody holds the packet's lock or it is in a list.
+    pub(crate) fn offer_successor(self, successor: Node) {
+        let word = self.state();
+        let seen = word.load(Ordering::Relaxed);
+        if seen & (state::LOCK | state::DEAD | state::QUEUE) != 0 {
+            return;
+        }
+        // Acquire: as in `lock_bit`.
+        let locked = seen | state::LOCK;
+        if word
+            .compare_exchange(seen, locked, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+        {
+            self.set_successor(successor);
+            self.unlock(0, 0);
+        }
+    }
+
+    /// Notes what follows by name; the caller holds the lock of the state.
+    pub(crate) fn set_successor(self, successor: Node) {
+        if self.state().load(Ordering::Relaxed) & state::QUEUE == 0 {
+            self.set_next(successor.0 | self.next() & 1);
+        }
+    }
 }
 
 /// An inner node's header.
@@ -347,7 +403,7 @@ impl<'a> Inner<'a> {
         let inner = Self::new(arena, Node::inner(place));
         let [low, high] = hash;
         // Relaxed: published by the bucket's release store.
-        let words = [low, high, sequence::LOCK, 0, 0, component.len() as u64];
+        let words = [low, high, sequence::LOCK, 0, 0, component.len() as u64, 0];
         for (index, word) in words.into_iter().enumerate() {
             inner.word(index).store(word, Ordering::Relaxed);
         }
@@ -401,6 +457,17 @@ impl<'a> Inner<'a> {
         let word = self.word(5);
         let seen = word.load(Ordering::Relaxed);
         word.store(seen & !0xff_0000 | (height as u64) << 16, Ordering::Relaxed);
+    }
+
+    /// The first and the last leaf of the children's tree, none while it has no chunk; guarded by the node's lock
+    /// (a reader that has not got it may ask for their memory).
+    pub(crate) fn ends(self) -> (Place, Place) {
+        let word = self.word(6).load(Ordering::Relaxed);
+        (Place(word as u32), Place((word >> 32) as u32))
+    }
+    pub(crate) fn set_ends(self, first: Place, last: Place) {
+        let word = u64::from(last.0) << 32 | u64::from(first.0);
+        self.word(6).store(word, Ordering::Relaxed);
     }
 
     /// Largest freshness bound of the children.

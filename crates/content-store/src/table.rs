@@ -4,7 +4,7 @@
 //! walks a bucket's slots finds every node that was there throughout, without a lock or a version. Writers of
 //! a bucket take its lock (CS-4); buckets that overflow are chained to buckets of a pool.
 
-use crate::hash::PrefixHash;
+use crate::hash::{PrefixHash, RUN, next_bucket};
 use crate::node::Node;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::lock_bit;
@@ -42,7 +42,7 @@ unsafe impl Plain for Bucket {
 #[derive(Debug)]
 pub(crate) struct Table {
     buckets: Memory<Bucket>,
-    /// Buckets that hashes choose from; the rest is the pool for chains.
+    /// Buckets that hashes choose from, in runs; the rest is the pool for chains.
     primary: usize,
     /// Buckets of the pool that are in chains.
     chained: AtomicU64,
@@ -66,6 +66,7 @@ impl Table {
     /// Makes a table for `nodes` nodes at a load of 0.6, with one bucket in eight for chains.
     pub(crate) fn new(nodes: usize, pages: Pages) -> Self {
         let primary = (nodes * 5 / 3).div_ceil(WAYS).max(1);
+        let primary = primary.next_multiple_of(RUN as usize);
         Self {
             buckets: Memory::zeroed(primary + (primary / 8).max(2), pages),
             primary,
@@ -84,7 +85,9 @@ impl Table {
 
     #[inline(always)]
     fn bucket(&self, part: u32) -> &Bucket {
-        let at = ((u64::from(part) * self.primary as u64) >> 32) as usize;
+        let runs = (self.primary / RUN as usize) as u64;
+        let run = (u64::from(part / RUN) * u64::from(RUN) * runs) >> 32;
+        let at = run as usize * RUN as usize + (part % RUN) as usize;
         match self.buckets.get(at) {
             Some(bucket) => bucket,
             None => &self.buckets[0],
@@ -105,15 +108,26 @@ impl Table {
         prefetch(self.bucket(part));
     }
 
-    /// The first node of the hash's bucket with its tag, for a prefetch: it may be another name's.
+    /// Asks for the line of the bucket in which the next name of a run lies.
     #[inline(always)]
-    pub(crate) fn candidates(&self, hash: PrefixHash) -> impl Iterator<Item = Node> + '_ {
+    pub(crate) fn prefetch_after(&self, part: u32) {
+        prefetch(self.bucket(next_bucket(part)));
+    }
+
+    /// The first node of the hash's first bucket with its tag that is an inner node or is not; it may be another
+    /// name's.
+    #[inline(always)]
+    pub(crate) fn candidate(&self, hash: PrefixHash, is_inner: bool) -> Node {
         let tag = hash.tag();
-        let slots = &self.bucket(hash.bucket_part()).slots;
-        slots.iter().filter_map(move |slot| {
-            let word = slot.load(Ordering::Relaxed);
-            ((word >> 32) as u32 == tag && word as u32 != 0).then_some(Node(word as u32))
-        })
+        for slot in &self.bucket(hash.bucket_part()).slots {
+            // Acquire: as in `find_from`.
+            let word = slot.load(Ordering::Acquire);
+            let node = Node(word as u32);
+            if (word >> 32) as u32 == tag && !node.is_none() && node.is_inner() == is_inner {
+                return node;
+            }
+        }
+        Node::NONE
     }
 
     /// The first node with the hash's tag that `is_wanted`.
@@ -257,7 +271,7 @@ mod tests {
             nodes += 1;
             slot.set(nodes, Node(nodes));
         }
-        assert_eq!(nodes as usize, 3 * WAYS);
+        assert_eq!(nodes as usize, (1 + RUN as usize / 8) * WAYS);
         for tag in 1..=nodes {
             assert_eq!(table.find(hash(tag), |_| true), Some(Node(tag)));
             assert_eq!(table.find(hash(tag), |_| false), None);

@@ -26,7 +26,7 @@ impl<'a> Reader<'a> {
         node.is_inner() && Inner::new(&self.shared.arena, node).hash() == [hash.low, hash.high]
     }
 
-    fn children(&self, node: Node) -> Children<'a> {
+    pub(crate) fn children(&self, node: Node) -> Children<'a> {
         Children::of(&self.shared.arena, node)
     }
 
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
 
 impl Writer<'_> {
     /// Links a packet, whose state the caller locked, below the inner node of its name's parent, which is
-    /// made (and its parents) if it is not there.
+    /// made (and its parents) if it is not there. Returns its neighbours by name, as far as they are at hand.
     pub(crate) fn link(
         &mut self,
         packet: Node,
@@ -154,7 +154,7 @@ impl Writer<'_> {
         parent: PrefixHash,
         bound: u32,
         now_ns: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(Node, Node), Refusal> {
         let above = name.len() - 1;
         let parent = match self.lock_inner(parent) {
             Some(node) => node,
@@ -167,13 +167,15 @@ impl Writer<'_> {
         let children = Children::of(&self.reader.shared.arena, parent);
         let chunks = &mut self.local.chunks;
         let before = chunks.stash.len();
-        children.insert(&Target::new(component, packet), bound, chunks);
+        let neighbours = children.insert(&Target::new(component, packet), bound, chunks);
         let taken = before - chunks.stash.len();
         Packet::new(&self.reader.shared.arena, packet).set_parent(parent);
         self.announce(parent, bound_at(now_ns));
         children.unlock();
-        self.add(Counter::Chunks, taken as i64);
-        Ok(())
+        if taken > 0 {
+            self.add(Counter::Chunks, taken as i64);
+        }
+        Ok(neighbours)
     }
 
     /// Locks the inner node of the prefix of so many components, which is made if it is not there. The

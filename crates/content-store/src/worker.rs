@@ -60,6 +60,9 @@ pub(crate) struct Local {
     limbo: VecDeque<(Epoch, Place, u8)>,
     /// The last grace period known to have passed.
     passed: Option<Epoch>,
+    /// A packet and the one that follows it by name, which it has yet to be told: its header is on its way.
+    /// Both were in the store since the last quiescent state.
+    follows: (Node, Node),
     packets: i64,
     bytes: i64,
     /// Takes memory back at once: the variant that the models show to fail.
@@ -103,6 +106,7 @@ impl Local {
             unlinked: Vec::with_capacity(2 * GRACE_BATCH),
             limbo: VecDeque::with_capacity(2 * LIMBO_MAX),
             passed: None,
+            follows: (Node::NONE, Node::NONE),
             packets: 0,
             bytes: 0,
             #[cfg(any(loom, shuttle))]
@@ -267,11 +271,13 @@ impl Worker {
     /// Reports that this worker holds no view of a packet: once a burst. Costs two loads and a store.
     #[inline]
     pub fn quiescent(&mut self) {
+        self.writer().tell_follows((Node::NONE, Node::NONE));
         self.participant.quiescent();
     }
 
     /// Reports that this worker will not touch the store until [`online`](Self::online): before it sleeps.
     pub fn offline(&mut self) {
+        self.writer().tell_follows((Node::NONE, Node::NONE));
         self.participant.offline();
     }
 
@@ -296,8 +302,23 @@ impl Writer<'_> {
     /// Reports a quiescent state and takes back memory.
     #[inline]
     pub(crate) fn settle(&mut self) {
+        self.tell_follows((Node::NONE, Node::NONE));
         self.participant.quiescent();
         self.local.reclaim(self.reader.shared);
+    }
+
+    /// Tells the packet of the last insertion's neighbourhood what follows it, and keeps this pair for the next
+    /// time, when the header of its first will have arrived.
+    #[inline]
+    pub(crate) fn tell_follows(&mut self, next: (Node, Node)) {
+        let arena = &self.reader.shared.arena;
+        if !next.0.is_none() {
+            arena.prefetch(next.0.place(), 0);
+        }
+        let (packet, successor) = core::mem::replace(&mut self.local.follows, next);
+        if !packet.is_none() {
+            Packet::new(arena, packet).offer_successor(successor);
+        }
     }
 
     /// As [`settle`](Self::settle), for all that was unlinked so far.

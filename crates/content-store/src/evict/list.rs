@@ -96,6 +96,8 @@ impl Lists {
             next => Packet::new(arena, Node(next)).set_position(previous),
         }
         self.set_ends(list, first, last);
+        packet.set_next(0);
+        packet.set_ring_position(None);
         packet.set_state(state::QUEUE, 0);
     }
 

@@ -72,9 +72,9 @@ impl Policy {
     }
 }
 
-/// Marks of packets in the rings.
-const SMALL: u32 = 0xffff_fff1;
-const MAIN: u32 = 0xffff_fff3;
+/// Numbers of the rings.
+const SMALL: u32 = 0;
+const MAIN: u32 = 1;
 /// Number of the first list in the state of the lists' packets.
 const LISTS: u64 = 1;
 /// Packets that an eviction passes over (sent round again) before it takes the next one as it is.
@@ -231,17 +231,17 @@ impl Queues {
             self.lists.forget(arena, packet);
             return;
         }
-        match packet.next() {
-            SMALL => self.small.forget(packet),
-            MAIN => self.main.forget(packet),
-            _ => {}
+        match packet.ring_position() {
+            Some((SMALL, at)) => self.small.forget(packet, at),
+            Some((_, at)) => self.main.forget(packet, at),
+            None => {}
         }
     }
 
-    /// Asks for the headers of the packets that will leave next, as far as that is known.
+    /// Asks for the places in the ring from which packets will leave soon.
     #[inline]
-    pub(crate) fn prefetch_victims(&self, arena: &Arena, from: usize, count: usize) {
-        self.next_ring().prefetch(arena, from, count);
+    pub(crate) fn prefetch_ring(&self) {
+        self.next_ring().prefetch();
     }
 
     /// The packet that is `from` behind the next one to leave, as far as that is known.

@@ -15,8 +15,8 @@ const LOOKS_MAX: usize = 1024;
 /// A ring of packets.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    /// What stands in `next` of the ring's packets: no packet's number, as it is odd.
-    mark: u32,
+    /// The ring's number in its packets.
+    number: u32,
     slots: Memory<AtomicU32>,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
@@ -30,9 +30,9 @@ pub(crate) struct Run {
 }
 
 impl Ring {
-    pub(crate) fn new(mark: u32, slots: usize, pages: Pages) -> Self {
+    pub(crate) fn new(number: u32, slots: usize, pages: Pages) -> Self {
         Self {
-            mark,
+            number,
             slots: Memory::zeroed(slots.max(1), pages),
             head: CachePadded::new(AtomicU64::new(0)),
             tail: CachePadded::new(AtomicU64::new(0)),
@@ -74,14 +74,14 @@ impl Ring {
             if free.is_err() {
                 continue;
             }
-            packet.set_position((ticket % self.slots.len() as u64) as u32);
-            packet.set_next(self.mark);
+            let at = (ticket % self.slots.len() as u64) as u32;
+            packet.set_ring_position(Some((self.number, at)));
             if self.head.load(Ordering::SeqCst) <= ticket {
                 return true;
             }
             // Passed: nobody would come by for another lap. Who saw it waits for the packet's lock, then sees
             // that it is gone.
-            self.forget(packet);
+            self.forget(packet, at);
         }
         false
     }
@@ -105,30 +105,23 @@ impl Ring {
             lock_bit(packet.state(), state::LOCK);
             if slot.load(Ordering::Relaxed) == word {
                 slot.store(0, Ordering::Relaxed);
-                packet.set_next(0);
+                packet.set_ring_position(None);
                 return Some(packet);
             }
             packet.unlock(0, 0);
         }
     }
 
-    /// Clears the slot of a packet that is in this ring; the caller holds the lock of the packet's state.
-    pub(crate) fn forget(&self, packet: Packet<'_>) {
-        let slot = self.slot(u64::from(packet.position()));
+    /// Clears the slot of a packet that is at this place; the caller holds the lock of the packet's state.
+    pub(crate) fn forget(&self, packet: Packet<'_>, at: u32) {
+        let slot = self.slot(u64::from(at));
         let _ = slot.compare_exchange(packet.node.0, 0, Ordering::Relaxed, Ordering::Relaxed);
-        packet.set_next(0);
+        packet.set_ring_position(None);
     }
 
-    /// Asks for the headers of the packets that will be taken out next.
-    pub(crate) fn prefetch(&self, arena: &Arena, from: usize, count: usize) {
-        let head = self.head.load(Ordering::Relaxed);
-        for ticket in head + from as u64..head + (from + count) as u64 {
-            let node = Node(self.slot(ticket).load(Ordering::Relaxed));
-            if !node.is_none() {
-                arena.prefetch(node.place(), 0);
-            }
-        }
-        prefetch(self.slot(head + 64));
+    /// Asks for the slots from which packets will be taken soon, and to which they will come.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.slot(self.head.load(Ordering::Relaxed) + 64));
     }
 
     /// The packet that is `from` behind the head.
