@@ -87,7 +87,7 @@ const LEVELS: &[Level] = &[
                 "--features",
                 "tidegate-io/dpdk,tidegate/dpdk",
                 "--test",
-                "dpdk",
+                "dpdk*",
                 "--",
                 "--show-output",
                 "--test-threads=1",

@@ -83,6 +83,8 @@ pub struct Region {
     frame_bytes: u32,
     /// Reserved huge pages: known at once.
     huge: bool,
+    /// Somebody else made the mapping, and keeps it.
+    borrowed: bool,
     /// The pages in force, known when the memory is filled in.
     pages: OnceLock<PageKind>,
     filler: Mutex<Option<JoinHandle<std::io::Result<()>>>>,
@@ -134,9 +136,29 @@ impl Region {
             frames,
             frame_bytes,
             huge,
+            borrowed: false,
             pages: OnceLock::new(),
             filler: Mutex::new(start_to_fill(base, bytes)),
         }))
+    }
+
+    /// Makes a region of memory in huge pages that somebody else has mapped: DPDK, for several processes.
+    ///
+    /// # Safety
+    /// `frames * frame_bytes` bytes from `base`, which are aligned to `frame_bytes`, stay mapped, readable
+    /// and writable for the rest of the process, and who uses which slot is decided by `Frame` tokens alone.
+    #[cfg(feature = "dpdk")]
+    pub(crate) unsafe fn borrowed(base: NonNull<u8>, frames: u32, frame_bytes: u32) -> Arc<Self> {
+        Arc::new(Self {
+            base,
+            bytes: frames as usize * frame_bytes as usize,
+            frames,
+            frame_bytes,
+            huge: true,
+            borrowed: true,
+            pages: OnceLock::new(),
+            filler: Mutex::new(None),
+        })
     }
 
     /// Waits until the kernel has given every page. Memory may be used before that: pages that are not
@@ -163,29 +185,34 @@ impl Region {
         }
     }
 
-    /// Cuts the region into one private pool a worker; each gets the same number of frames.
+    /// Cuts private pools of `each` frames off the region, one a worker.
     ///
     /// Call it once for a region: a second call would hand out the same frames again, so it is only
-    /// reachable through [`Pool::split`], which consumes the unsplit region.
-    fn pools(self: &Arc<Self>, workers: u16) -> Vec<Pool> {
-        let each = self.frames / u32::from(workers.max(1));
+    /// called where the region has just been made.
+    pub(crate) fn pools(self: &Arc<Self>, workers: u16, each: u32) -> Vec<Pool> {
         (0..u32::from(workers.max(1)))
             .map(|w| {
-                let first = w * each;
-                Pool {
-                    region: Arc::clone(self),
-                    own_base: self.base.as_ptr() as usize
-                        + first as usize * self.frame_bytes as usize,
-                    own_bytes: each as usize * self.frame_bytes as usize,
-                    first,
-                    shift: self.frame_bytes.trailing_zeros(),
-                    free: (first..first + each).rev().collect(),
-                    strays: Vec::with_capacity(STRAYS_RESERVED.min(self.frames as usize)),
-                    exhausted: 0,
-                    foreign: 0,
-                }
+                let mut pool = self.empty_pool(w, each);
+                pool.free.extend((w * each..(w + 1) * each).rev());
+                pool
             })
             .collect()
+    }
+
+    /// Makes the pool over the `part`th `each` frames without any of them in it.
+    pub(crate) fn empty_pool(self: &Arc<Self>, part: u32, each: u32) -> Pool {
+        let first = part * each;
+        Pool {
+            region: Arc::clone(self),
+            own_base: self.base.as_ptr() as usize + first as usize * self.frame_bytes as usize,
+            own_bytes: each as usize * self.frame_bytes as usize,
+            first,
+            shift: self.frame_bytes.trailing_zeros(),
+            free: Vec::with_capacity(each as usize),
+            strays: Vec::with_capacity(STRAYS_RESERVED.min(self.frames as usize)),
+            exhausted: 0,
+            foreign: 0,
+        }
     }
 
     /// Returns the address of the first slot, for drivers that register the memory.
@@ -288,6 +315,9 @@ impl Drop for Region {
     fn drop(&mut self) {
         // The filler must not outlive the mapping.
         let _ = self.wait_filled();
+        if self.borrowed {
+            return;
+        }
         // SAFETY: this is the mapping that `map` made, and the last owner is gone; pools with frames
         // outstanding leak their share of the `Arc`, so none can reach it.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
@@ -454,7 +484,7 @@ impl Pool {
         huge: HugePages,
     ) -> Result<Vec<Self>, RegionError> {
         let frames = frames_per_worker.saturating_mul(u32::from(workers.max(1)));
-        Ok(Region::start(frames, frame_bytes, huge)?.pools(workers))
+        Ok(Region::start(frames, frame_bytes, huge)?.pools(workers, frames_per_worker))
     }
 
     /// Makes one pool over a region of its own.

@@ -6,10 +6,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// A mapping that is removed when dropped.
+/// A mapping that is removed when dropped, unless somebody else made it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// What `mmap` gave.
+    /// What `mmap` gave; of length 0 if somebody else did the mapping.
     base: NonNull<u8>,
     base_len: usize,
     /// The part that is used, inside of `base..base + base_len`.
@@ -74,6 +74,21 @@ impl Mapping {
         })
     }
 
+    /// Refers to memory that somebody else has mapped.
+    ///
+    /// # Safety
+    /// `len` bytes from `start` stay mapped, readable and writable while the result or a copy of its count
+    /// exists.
+    pub(crate) unsafe fn borrowed(start: NonNull<u8>, len: usize, huge: bool) -> Self {
+        Self {
+            base: start,
+            base_len: 0,
+            start,
+            len,
+            huge,
+        }
+    }
+
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -98,6 +113,9 @@ fn map(len: usize, protection: i32, flags: i32, fd: i32) -> io::Result<NonNull<u
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.base_len == 0 {
+            return;
+        }
         // SAFETY: the range is the one that `mmap` gave; no `Memory` is left, as each holds a count.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.base_len) };
     }

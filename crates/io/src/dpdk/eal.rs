@@ -4,6 +4,7 @@ use std::ffi::{CString, c_char};
 use std::sync::OnceLock;
 
 use super::ffi;
+use super::process::{Role, SharingError};
 use crate::cpu;
 
 /// Memory for DPDK's own structures where there are no huge pages, MiB.
@@ -21,6 +22,25 @@ pub(super) struct Eal {
     pub(super) huge_pages: bool,
 }
 
+/// Whom this process shares DPDK with: nobody, unless it is said before DPDK starts.
+static SHARING: OnceLock<Option<(String, Role)>> = OnceLock::new();
+
+/// Says whom this process shares DPDK with.
+pub(super) fn share(group: &str, role: Role) -> Result<(), SharingError> {
+    let wanted = Some((group.to_owned(), role));
+    match *SHARING.get_or_init(|| wanted.clone()) == wanted {
+        true => Ok(()),
+        false => Err(SharingError::Late),
+    }
+}
+
+/// Returns what this process is to those that it shares DPDK with; `None`: it is alone.
+pub(super) fn role() -> Option<Role> {
+    SHARING
+        .get()
+        .and_then(|sharing| sharing.as_ref().map(|(_, role)| *role))
+}
+
 /// Starts DPDK, once; later calls return what the first one did.
 pub(super) fn start() -> Result<&'static Eal, &'static str> {
     static STARTED: OnceLock<Result<Eal, String>> = OnceLock::new();
@@ -28,7 +48,12 @@ pub(super) fn start() -> Result<&'static Eal, &'static str> {
 }
 
 fn init() -> Result<Eal, String> {
-    let huge_pages = free_huge_pages() >= HUGE_PAGES_MIN;
+    let sharing = SHARING.get_or_init(|| None).as_ref();
+    let is_secondary = sharing.is_some_and(|(_, role)| *role == Role::Secondary);
+    let huge_pages = is_secondary || free_huge_pages() >= HUGE_PAGES_MIN;
+    if sharing.is_some() {
+        can_share(huge_pages)?;
+    }
     // DPDK pins the calling thread to its main lcore: all CPUs that the thread may use, so nothing changes.
     let cpus = cpu::allowed().unwrap_or_else(|_| vec![0]);
     let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
@@ -43,7 +68,10 @@ fn init() -> Result<Eal, String> {
         "--log-level=error".into(),
     ];
     // No files, no lock on the machine: a dead process leaves nothing behind.
-    if huge_pages {
+    if let Some((group, role)) = sharing {
+        words.push(format!("--file-prefix={group}"));
+        words.push(format!("--proc-type={}", role.name()));
+    } else if huge_pages {
         words.push("--in-memory".into());
     } else {
         words.push("--no-shconf".into());
@@ -89,6 +117,26 @@ fn leave_no_directory() {
     ];
     for place in places {
         let _ = std::fs::remove_dir(format!("{place}/dpdk/tidegate-{}", std::process::id()));
+    }
+}
+
+/// Says what is missing for several processes to share DPDK's memory.
+fn can_share(huge_pages: bool) -> Result<(), String> {
+    if !huge_pages {
+        return Err(format!(
+            "processes share memory in huge pages, and fewer than {HUGE_PAGES_MIN} are free (write a number to \
+             /proc/sys/vm/nr_hugepages)"
+        ));
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounted = |line: &str| line.split(' ').nth(2) == Some("hugetlbfs");
+    match mounts.lines().any(mounted) {
+        true => Ok(()),
+        false => Err(
+            "processes share memory in files on a hugetlbfs, and none is mounted (`mkdir -p /dev/hugepages && \
+             mount -t hugetlbfs none /dev/hugepages`)"
+                .to_owned(),
+        ),
     }
 }
 

@@ -85,6 +85,8 @@ unsafe extern "C" {
         frames: u32,
         frame_bytes: u32,
     ) -> *mut MemPool;
+    pub(super) fn tg_pool_find(name: *const c_char) -> *mut MemPool;
+    pub(super) fn tg_pool_recover(pool: NonNull<MemPool>) -> u32;
     pub(super) fn tg_pool_own(pool: NonNull<MemPool>);
     pub(super) fn tg_pool_level(pool: NonNull<MemPool>) -> u32;
     pub(super) fn tg_pool_put(
@@ -100,6 +102,13 @@ unsafe extern "C" {
         n: u32,
         next: *mut u32,
     ) -> u32;
+    pub(super) fn tg_zone(
+        name: *const c_char,
+        bytes: usize,
+        base: *mut *mut c_void,
+        found_bytes: *mut usize,
+    ) -> c_int;
+    pub(super) fn tg_runtime_directory() -> *const c_char;
     pub(super) fn tg_port_plug(
         devargs: *const c_char,
         name: *const c_char,
@@ -123,6 +132,8 @@ unsafe extern "C" {
         rx_descriptors: u16,
         tx_descriptors: u16,
     ) -> c_int;
+    pub(super) fn tg_port_attached(port: u16) -> c_int;
+    pub(super) fn tg_queue_ready(port: u16, queue: u16) -> c_int;
     pub(super) fn tg_port_start(port: u16) -> c_int;
     pub(super) fn tg_port_unplug(port: u16);
     pub(super) fn tg_port_counters(port: u16, counters: *mut PortCounters);
@@ -167,6 +178,15 @@ pub(super) fn error_text(error: c_int) -> String {
     // SAFETY: `rte_strerror` returns a string of a static or thread-local buffer for any number.
     let text = unsafe { tg_error(error) };
     // SAFETY: it ends with a zero, and nothing changes it while it is copied here.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().into_owned()
+}
+
+/// Returns the directory of files of the processes that share DPDK's memory.
+pub(super) fn runtime_directory() -> String {
+    // SAFETY: DPDK has started: it returns a string that lives as long as the process.
+    let text = unsafe { tg_runtime_directory() };
+    // SAFETY: it ends with a zero.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }

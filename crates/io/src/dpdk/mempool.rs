@@ -59,7 +59,7 @@ impl WorkerPool {
     }
 }
 
-/// The mempools of a region, one a worker.
+/// The mempools of a region, one a worker, and one a worker of each other process that shares it.
 #[derive(Debug)]
 struct RegionPools {
     /// Ports over the region that are open.
@@ -68,6 +68,19 @@ struct RegionPools {
     region: Arc<Region>,
     workers: u16,
     pools: Vec<WorkerPool>,
+    /// The first of them that is this process's, whose workers have them one by one.
+    first: u16,
+}
+
+/// What a port needs to know of them.
+#[derive(Clone, Debug)]
+pub(super) struct PortPools {
+    /// One for each queue of the port.
+    pub(super) all: Vec<WorkerPool>,
+    /// The first queue that is this process's.
+    pub(super) first: u16,
+    /// Queues of this process.
+    pub(super) own: u16,
 }
 
 static REGIONS: Mutex<Vec<RegionPools>> = Mutex::new(Vec::new());
@@ -81,10 +94,10 @@ pub(super) fn port_closed(region: &Arc<Region>, mut free: impl FnMut(*mut u8)) {
     let known = regions.iter_mut().find(|r| Arc::ptr_eq(&r.region, region));
     let Some(known) = known else { return };
     known.ports -= 1;
-    if known.ports > 0 {
+    if known.ports > 0 || known.first > 0 {
         return;
     }
-    for pool in &known.pools {
+    for pool in known.pools.iter().take(known.workers.into()) {
         let mut next = 0;
         loop {
             let mut slots = [core::ptr::null_mut(); 64];
@@ -99,7 +112,7 @@ pub(super) fn port_closed(region: &Arc<Region>, mut free: impl FnMut(*mut u8)) {
 
 /// Returns the mempools over a region whose pools were split among `workers`, made at the first call; counts
 /// a port that is about to be opened, for [`port_closed`].
-pub(super) fn pools(region: &Arc<Region>, workers: u16) -> Result<Vec<WorkerPool>, String> {
+pub(super) fn pools(region: &Arc<Region>, workers: u16) -> Result<PortPools, String> {
     let mut regions = REGIONS
         .lock()
         .map_err(|_| "a thread panicked while it made a mempool".to_owned())?;
@@ -107,7 +120,7 @@ pub(super) fn pools(region: &Arc<Region>, workers: u16) -> Result<Vec<WorkerPool
     if let Some(known) = known {
         return if known.workers == workers {
             known.ports += 1;
-            Ok(known.pools.clone())
+            Ok(known.for_port())
         } else {
             Err(format!(
                 "the frames are divided among {} workers, not {workers}",
@@ -119,15 +132,89 @@ pub(super) fn pools(region: &Arc<Region>, workers: u16) -> Result<Vec<WorkerPool
     let each = region.frames() / u32::from(workers);
     let number = regions.len();
     let pools = (0..workers)
-        .map(|worker| make(region, number, worker, each))
+        .map(|worker| make(region, &format!("tidegate{number}_{worker}"), worker, each))
         .collect::<Result<Vec<_>, _>>()?;
-    regions.push(RegionPools {
+    let made = RegionPools {
         ports: 1,
         region: Arc::clone(region),
         workers,
-        pools: pools.clone(),
+        pools,
+        first: 0,
+    };
+    let for_port = made.for_port();
+    regions.push(made);
+    Ok(for_port)
+}
+
+impl RegionPools {
+    fn for_port(&self) -> PortPools {
+        PortPools {
+            all: self.pools.clone(),
+            first: self.first,
+            own: self.workers,
+        }
+    }
+}
+
+/// Names the mempool of a part of the region that processes share.
+fn shared_name(part: u16) -> String {
+    format!("tidegate_part{part}")
+}
+
+/// Makes the mempools over a region that processes share, in the first of them: the first `workers` for
+/// itself, the others, whose frames are all free, for `guests`.
+pub(super) fn share(region: &Arc<Region>, workers: u16, guests: u16) -> Result<(), String> {
+    let each = region.frames() / u32::from(workers + guests);
+    let mut pools = Vec::new();
+    for part in 0..workers + guests {
+        let pool = make(region, &shared_name(part), part, each)?;
+        if part >= workers {
+            // SAFETY: no process has frames of this part: it was made just now.
+            unsafe { ffi::tg_pool_recover(pool.0) };
+        }
+        pools.push(pool);
+    }
+    know(region, workers, pools, 0)
+}
+
+/// Finds the mempools that the primary process has made, as the guest whose queues are `part`; returns its
+/// own, taken over from a process that died.
+pub(super) fn join(region: &Arc<Region>, parts: u16, part: u16) -> Result<WorkerPool, String> {
+    let mut pools = Vec::new();
+    for part in 0..parts {
+        let name = CString::new(shared_name(part)).unwrap_or_default();
+        // SAFETY: the name ends with a zero.
+        let found = NonNull::new(unsafe { ffi::tg_pool_find(name.as_ptr()) });
+        pools.push(WorkerPool(
+            found.ok_or("the primary process has no mempools")?,
+        ));
+    }
+    let own = *pools
+        .get(usize::from(part))
+        .ok_or("there is no such part")?;
+    // SAFETY: the guest's lock is held: who had frames of this part is dead.
+    unsafe { ffi::tg_pool_recover(own.0) };
+    know(region, 1, pools, part)?;
+    Ok(own)
+}
+
+fn know(
+    region: &Arc<Region>,
+    workers: u16,
+    pools: Vec<WorkerPool>,
+    first: u16,
+) -> Result<(), String> {
+    let mut regions = REGIONS
+        .lock()
+        .map_err(|_| "a thread panicked while it made a mempool".to_owned())?;
+    regions.push(RegionPools {
+        ports: 0,
+        region: Arc::clone(region),
+        workers,
+        pools,
+        first,
     });
-    Ok(pools)
+    Ok(())
 }
 
 /// Tells DPDK of the region's memory.
@@ -143,9 +230,9 @@ fn register(region: &Region) -> Result<(), String> {
     }
 }
 
-fn make(region: &Region, number: usize, worker: u16, frames: u32) -> Result<WorkerPool, String> {
+fn make(region: &Region, name: &str, worker: u16, frames: u32) -> Result<WorkerPool, String> {
     const _: () = assert!(PREFIX_BYTES == 192, "as TG_PREFIX_BYTES in shim.c");
-    let name = CString::new(format!("tidegate{number}_{worker}")).unwrap_or_default();
+    let name = CString::new(name).unwrap_or_default();
     let first = usize::from(worker) * frames as usize * region.frame_bytes() as usize;
     // SAFETY: the worker's part lies inside the mapping: `frames * workers` is at most the region's.
     let base = unsafe { region.base().add(first) };

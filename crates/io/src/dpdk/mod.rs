@@ -24,6 +24,9 @@ mod mempool;
 #[expect(unsafe_code, reason = "calls DPDK to set a port up")]
 mod open;
 #[cfg(feature = "dpdk")]
+#[expect(unsafe_code, reason = "finds memory that several processes share")]
+pub mod process;
+#[cfg(feature = "dpdk")]
 #[expect(unsafe_code, reason = "calls DPDK to receive, send and sleep")]
 mod queue;
 

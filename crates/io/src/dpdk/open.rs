@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::ffi::{self, PortFacts};
+use super::mempool::PortPools;
+use super::process::Role;
 use super::queue::DpdkQueue;
 use super::{DeviceStatus, DpdkSpec, eal, mempool};
 use crate::interface::Link;
@@ -31,12 +33,15 @@ pub(super) struct Shared {
     pub(super) primed: AtomicU16,
     /// Queues that are not closed.
     pub(super) open: AtomicU16,
-    /// All queues of the port.
+    /// Queues of this process.
     pub(super) queues: u16,
+    /// Another process owns the device.
+    pub(super) is_guest: bool,
     /// [`WAITING`], [`RUNNING`] or [`FAILED`].
     pub(super) state: AtomicU8,
     /// Why the device did not start.
     pub(super) fault: OnceLock<String>,
+    /// One for each queue, also those of other processes.
     pools: Vec<mempool::WorkerPool>,
     rx_descriptors: u16,
     tx_descriptors: u16,
@@ -73,9 +78,9 @@ impl Shared {
     }
 
     fn set_up(&self) -> Result<(), String> {
-        for (queue, pool) in (0..self.queues).zip(&self.pools) {
+        for (queue, pool) in (0..).zip(&self.pools) {
             let (rx, tx) = (self.rx_descriptors, self.tx_descriptors);
-            // SAFETY: the port is configured with `queues` queues; mempools are never freed.
+            // SAFETY: the port is configured with a queue for each mempool, which are never freed.
             let error = unsafe { ffi::tg_port_queue(self.port, queue, pool.0, rx, tx) };
             failed("setting a queue up", error)?;
         }
@@ -104,15 +109,22 @@ pub(crate) fn open(
     let eal = eal::start().map_err(|reason| unusable(reason.to_owned()))?;
     let _held = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let pools = mempool::pools(region, workers).map_err(unusable)?;
-    let port = plug(&settings.device).map_err(|reason| {
+    let is_guest = eal::role() == Some(Role::Secondary);
+    let found = match is_guest {
+        true => find(&settings.device),
+        false => plug(&settings.device),
+    };
+    let port = found.map_err(|reason| {
         mempool::port_closed(region, |_| {});
         unusable(reason)
     })?;
     // SAFETY: DPDK knows this memory (`mempool::pools`); devices without DMA refuse, which is no fault.
     unsafe { ffi::tg_port_map(port, region.base().as_ptr().cast(), region.bytes()) };
     let made = configure(port, settings, region, &pools).map_err(|reason| {
-        // SAFETY: the port exists and nobody else knows of it.
-        unsafe { ffi::tg_port_unplug(port) };
+        if !is_guest {
+            // SAFETY: the port exists and nobody else knows of it.
+            unsafe { ffi::tg_port_unplug(port) };
+        }
         mempool::port_closed(region, |_| {});
         unusable(reason)
     })?;
@@ -131,6 +143,9 @@ pub(crate) fn open(
         if offloads.contains(offload) {
             mode.push_str(name);
         }
+    }
+    if is_guest {
+        mode.push_str(", of another process");
     }
     let queues = made.queues(spec, &mode, region, &pools);
     Ok(OpenPort {
@@ -181,6 +196,27 @@ fn plug(device: &str) -> Result<u16, String> {
     ))
 }
 
+/// Finds a device that the primary process has plugged in; returns its port.
+fn find(device: &str) -> Result<u16, String> {
+    let name = device.split(',').next().unwrap_or_default();
+    let c_name = CString::new(name).map_err(|_| format!("`{name}` holds a zero byte"))?;
+    let mut port = 0;
+    // SAFETY: the string ends with a zero, and there is room for the number.
+    let error = unsafe { ffi::tg_port_find(c_name.as_ptr(), &raw mut port) };
+    if error != 0 {
+        return Err(format!(
+            "the primary process has no device `{name}` (open it there first)"
+        ));
+    }
+    // SAFETY: the port exists.
+    match unsafe { ffi::tg_port_attached(port) } {
+        0 => Err(format!(
+            "the primary process had not started `{name}` when this one joined (start this one again)"
+        )),
+        _ => Ok(port),
+    }
+}
+
 /// A configured port.
 struct Configured {
     port: u16,
@@ -196,7 +232,7 @@ fn configure(
     port: u16,
     settings: &DpdkSpec,
     region: &Region,
-    pools: &[mempool::WorkerPool],
+    pools: &PortPools,
 ) -> Result<Configured, String> {
     let mut facts = PortFacts::default();
     // SAFETY: there is room for the facts.
@@ -211,12 +247,27 @@ fn configure(
             (needed + region.frame_bytes() - room).next_power_of_two()
         ));
     }
-    let queues = (pools.len() as u16)
-        .min(facts.max_rx_queues)
-        .min(facts.max_tx_queues)
-        .max(1);
-    let mut interrupts = 0;
+    let able = facts.max_rx_queues.min(facts.max_tx_queues);
+    let asked = pools.all.len() as u16;
     let (mut rx, mut tx) = (settings.descriptors, settings.descriptors);
+    if eal::role() == Some(Role::Secondary) {
+        return Ok(Configured {
+            port,
+            mtu: facts.mtu,
+            interrupt: Interrupt::None,
+            facts,
+            queues: asked,
+            rx_descriptors: rx,
+            tx_descriptors: tx,
+        });
+    }
+    if pools.own < asked && able < asked {
+        return Err(format!(
+            "the device has {able} queues, and {asked} are needed for workers and guests (take fewer guests)"
+        ));
+    }
+    let queues = asked.min(able).max(1);
+    let mut interrupts = 0;
     // SAFETY: there is room for what is returned.
     let error = unsafe {
         ffi::tg_port_configure(
@@ -277,16 +328,18 @@ impl Configured {
         spec: &PortSpec,
         mode: &str,
         region: &Arc<Region>,
-        pools: &[mempool::WorkerPool],
+        pools: &PortPools,
     ) -> Vec<Box<dyn Queue>> {
+        let own = pools.own.min(self.queues);
         let shared = Arc::new(Shared {
             port: self.port,
             primed: AtomicU16::new(0),
-            open: AtomicU16::new(self.queues),
-            queues: self.queues,
+            open: AtomicU16::new(own),
+            queues: own,
+            is_guest: eal::role() == Some(Role::Secondary),
             state: AtomicU8::new(WAITING),
             fault: OnceLock::new(),
-            pools: pools.to_vec(),
+            pools: pools.all[..usize::from(self.queues)].to_vec(),
             rx_descriptors: self.rx_descriptors,
             tx_descriptors: self.tx_descriptors,
         });
@@ -311,7 +364,9 @@ impl Configured {
                 capabilities.clone(),
             )) as Box<dyn Queue>
         };
-        (0..self.queues).zip(pools).map(queue).collect()
+        let numbered = (0..self.queues).zip(&pools.all);
+        let (first, own) = (pools.first.into(), own.into());
+        numbered.skip(first).take(own).map(queue).collect()
     }
 }
 

@@ -54,10 +54,6 @@ pub(super) struct DpdkQueue {
 unsafe impl Send for DpdkQueue {}
 
 impl DpdkQueue {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "called once, by the code that found all this out"
-    )]
     pub(super) fn new(
         port: PortId,
         number: u16,
@@ -94,6 +90,11 @@ impl DpdkQueue {
             return false;
         }
         self.mempool.own();
+        if self.shared.is_guest {
+            // SAFETY: the port exists.
+            self.running = unsafe { ffi::tg_queue_ready(self.dpdk_port, self.number) } != 0;
+            return self.running;
+        }
         self.to_prime = self.to_prime.min(pool.capacity() as u32 / 2);
         while self.to_prime > 0 {
             let given = self.give(pool, self.to_prime, true);
@@ -322,6 +323,13 @@ impl DpdkQueue {
         flags
     }
 
+    /// Gives all frames back to the device that another process owns; returns 0: none is lost.
+    fn leave(&mut self, pool: &mut Pool) -> usize {
+        while self.give(pool, BATCH_MAX as u32, true) > 0 {}
+        mempool::port_closed(&self.region, |_| {});
+        0
+    }
+
     /// Counts and frees the first frame of the batch, which cannot be sent.
     #[cold]
     fn drop_first(&mut self, pool: &mut Pool, batch: &mut Batch) {
@@ -438,7 +446,7 @@ impl Queue for DpdkQueue {
 
     fn stats(&self) -> QueueStats {
         let mut stats = self.stats;
-        if self.number == 0 && !self.closed {
+        if self.number == 0 && !self.shared.is_guest && !self.closed {
             let mut counters = ffi::PortCounters::default();
             // SAFETY: there is room for the counters.
             unsafe { ffi::tg_port_counters(self.dpdk_port, &raw mut counters) };
@@ -460,6 +468,9 @@ impl Queue for DpdkQueue {
         self.running = false;
         // The calling thread is the one that uses the mempool from now on.
         self.mempool.own();
+        if self.shared.is_guest {
+            return self.leave(pool);
+        }
         // AcqRel: the last one to close comes after all that the others did with the port.
         let last = self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1;
         if last {

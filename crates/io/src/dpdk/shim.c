@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <rte_dev.h>
@@ -20,6 +21,7 @@
 #include <rte_ip.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
+#include <rte_memzone.h>
 #include <rte_ring.h>
 #include <rte_tcp.h>
 #include <rte_version.h>
@@ -84,7 +86,8 @@ struct tg_counters {
 struct tg_pool {
 	struct rte_mempool *mempool;
 	struct rte_ring *others;
-	const void *owner;
+	/* Thread, 0 for none: of any process, since ids of threads are never the same in two of them. */
+	pid_t owner;
 	char *base;
 	uint32_t slot_bytes;
 	uint32_t level;
@@ -92,8 +95,8 @@ struct tg_pool {
 	void *stack[];
 };
 
-/* Its address tells threads apart. */
-static __thread char tg_thread;
+/* The calling thread's id, once it has been asked for. */
+static __thread pid_t tg_thread;
 
 static int
 tg_ops_alloc(struct rte_mempool *mempool)
@@ -111,8 +114,8 @@ tg_ops_free(struct rte_mempool *mempool)
 static inline int
 tg_is_owner(const struct tg_pool *pool)
 {
-	/* Relaxed: a thread that reads its own address wrote it itself. */
-	return __atomic_load_n(&pool->owner, __ATOMIC_RELAXED) == &tg_thread;
+	/* Relaxed: a thread that reads its own id wrote it itself. 0: this thread owns no pool. */
+	return tg_thread != 0 && __atomic_load_n(&pool->owner, __ATOMIC_RELAXED) == tg_thread;
 }
 
 static int
@@ -220,7 +223,54 @@ fail:
 void
 tg_pool_own(struct tg_pool *pool)
 {
-	__atomic_store_n(&pool->owner, &tg_thread, __ATOMIC_RELAXED);
+	if (tg_thread == 0)
+		tg_thread = (pid_t)syscall(SYS_gettid);
+	__atomic_store_n(&pool->owner, tg_thread, __ATOMIC_RELAXED);
+}
+
+/* Finds the pool that another process has made; NULL if there is none. */
+struct tg_pool *
+tg_pool_find(const char *name)
+{
+	struct rte_mempool *mempool = rte_mempool_lookup(name);
+
+	return mempool == NULL ? NULL : mempool->pool_config;
+}
+
+/*
+ * Takes a pool over from a dead process: what that had in hand is free again. Returns how many slots these
+ * were. What it was just passing to or from a driver stays lost: two bursts at most.
+ */
+uint32_t
+tg_pool_recover(struct tg_pool *pool)
+{
+	uint32_t recovered = 0, kept = 0;
+	void *object;
+
+	__atomic_store_n(&pool->owner, 0, __ATOMIC_RELAXED);
+	/* One consumer does not wait for one that died half-way. */
+	pool->level = RTE_MIN(pool->level, pool->capacity);
+	while (pool->level < pool->capacity && rte_ring_sc_dequeue(pool->others, &object) == 0)
+		pool->stack[pool->level++] = object;
+	for (uint32_t i = 0; i < pool->capacity; i++) {
+		struct rte_mbuf *mbuf = (struct rte_mbuf *)
+			(pool->base + (size_t)i * pool->slot_bytes + TG_HEADER_BYTES);
+
+		if (mbuf->vlan_tci_outer != TG_OUT)
+			continue;
+		rte_pktmbuf_init(pool->mempool, NULL, mbuf, i);
+		mbuf->vlan_tci_outer = 0;
+		if (pool->level < pool->capacity) {
+			pool->stack[pool->level++] = mbuf;
+			recovered++;
+		}
+	}
+	/* All into the ring, from which any thread takes. */
+	while (pool->level > 0 && rte_ring_sp_enqueue(pool->others, pool->stack[pool->level - 1]) == 0) {
+		pool->level--;
+		kept++;
+	}
+	return kept < recovered ? kept : recovered;
 }
 
 /* Objects that the drivers may take. */
@@ -320,6 +370,47 @@ int
 tg_memory(void *base, size_t bytes, size_t page_bytes)
 {
 	return rte_extmem_register(base, bytes, NULL, 0, page_bytes) == 0 ? 0 : rte_errno;
+}
+
+/*
+ * Reserves memory that other processes find by its name (`bytes` > 0), or finds it (0). 0, or the error
+ * number.
+ */
+int
+tg_zone(const char *name, size_t bytes, void **base, size_t *found_bytes)
+{
+	const struct rte_memzone *zone = bytes == 0 ? rte_memzone_lookup(name)
+		: rte_memzone_reserve_aligned(name, bytes, SOCKET_ID_ANY, 0, RTE_PGSIZE_2M);
+
+	if (zone == NULL)
+		return rte_errno != 0 ? rte_errno : ENOENT;
+	*base = zone->addr;
+	*found_bytes = zone->len;
+	return 0;
+}
+
+const char *
+tg_runtime_directory(void)
+{
+	return rte_eal_get_runtime_dir();
+}
+
+/* Tells whether the port was configured when this secondary process attached to it. */
+int
+tg_port_attached(uint16_t port)
+{
+	return rte_eth_fp_ops[port].rxq.data != NULL;
+}
+
+/* Tells whether the primary process has set the queue up. */
+int
+tg_queue_ready(uint16_t port, uint16_t queue)
+{
+	struct rte_eth_rxq_info rx;
+	struct rte_eth_txq_info tx;
+
+	return rte_eth_rx_queue_info_get(port, queue, &rx) != -EINVAL &&
+	       rte_eth_tx_queue_info_get(port, queue, &tx) != -EINVAL;
 }
 
 /* Plugs a device in and finds its port; 0, or the error number. */

@@ -13,9 +13,11 @@
 //! one successor wins. What recovery inside of an object means is that object's business
 //! ([`SignatureTable::recover`](crate::signature::SignatureTable::recover)).
 
+mod borrowed;
 mod error;
 mod sys;
 
+pub use borrowed::SharedMemory;
 pub use error::SegmentError;
 
 use crate::mapping::Mapping;
@@ -123,7 +125,7 @@ impl Segment {
     ) -> Result<Self, SegmentError> {
         let path = PathBuf::from(format!("memfd:{name}"));
         let file = memfd_create(name, huge).map_err(system("create", &path))?;
-        Self::create_in(file, path, size_bytes, layout)
+        Self::create_in_file(file, path, size_bytes, layout)
     }
 
     /// Makes the segment `path` (in `/dev/shm`, in a mounted hugetlbfs, or on any file system that has unnamed
@@ -139,7 +141,7 @@ impl Segment {
             _ => Path::new("."),
         };
         let file = sys::unnamed_file(directory).map_err(system("create a file for", path))?;
-        let made = Self::create_in(file, path.to_owned(), size_bytes, layout)?;
+        let made = Self::create_in_file(file, path.to_owned(), size_bytes, layout)?;
         if let Some(file) = &made.file {
             sys::link(file, path).map_err(system("create", path))?;
         }
@@ -166,17 +168,7 @@ impl Segment {
     /// # Errors
     /// If the owner is alive, or as [`attach`](Self::attach).
     pub fn recover(path: &Path, layout: u64) -> Result<Self, SegmentError> {
-        let mut segment = Self::open(path, layout, Access::ReadWrite)?;
-        segment.lock()?;
-        segment.is_owner = true;
-        segment
-            .header(word::OWNER)
-            .store(u64::from(std::process::id()), Ordering::Relaxed);
-        // Release: pairs with the acquire load in `generation`: who sees it sees the new owner.
-        segment
-            .header(word::GENERATION)
-            .fetch_add(1, Ordering::Release);
-        Ok(segment)
+        Self::open(path, layout, Access::ReadWrite)?.take_over()
     }
 
     /// Makes room for `len` zeroed items under `name`.
@@ -288,7 +280,7 @@ impl Segment {
         std::fs::remove_file(&self.path).map_err(system("remove", &self.path))
     }
 
-    fn create_in(
+    fn create_in_file(
         file: File,
         path: PathBuf,
         size_bytes: usize,

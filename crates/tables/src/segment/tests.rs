@@ -141,3 +141,40 @@ fn foreign_and_torn_files_are_refused() {
     std::fs::write(&path, &image).unwrap();
     assert!(matches!(refused(&path), SegmentError::Stale { .. }));
 }
+
+#[test]
+fn shared_memory_holds_a_segment_that_an_heir_takes_over() {
+    let lock = scratch("shared-memory");
+    let _removed = Removed(lock.clone());
+    let bytes = 1 << 20;
+    let mapping = crate::mapping::Mapping::anonymous(bytes).unwrap();
+    // SAFETY: the mapping outlives all segments in it, and only they use it.
+    let memory = unsafe { SharedMemory::new(mapping.start(), bytes) };
+    let refused = Segment::attach_in(memory, &lock, 9);
+    assert!(matches!(refused, Err(SegmentError::Foreign { .. })));
+    let owner = Segment::create_in(memory, &lock, 9).unwrap();
+    owner.reserve::<AtomicU64>("a", 5).unwrap()[3].store(7, Ordering::Relaxed);
+    let second = Segment::create_in(memory, &lock, 9);
+    assert!(
+        matches!(second, Err(SegmentError::Owned { .. })),
+        "{second:?}"
+    );
+    let other = Segment::attach_in(memory, &lock, 9).unwrap();
+    assert_eq!(other.view::<AtomicU64>("a").unwrap().get(3), 7);
+    assert!(matches!(
+        Segment::recover_in(memory, &lock, 9),
+        Err(SegmentError::Owned { .. })
+    ));
+    drop(owner);
+    assert!(!other.has_living_owner());
+    let heir = Segment::recover_in(memory, &lock, 9).unwrap();
+    assert_eq!(heir.view::<AtomicU64>("a").unwrap().get(3), 7);
+    assert_eq!(other.generation(), 2);
+    drop((heir, other));
+    let fresh = Segment::create_in(memory, &lock, 9).unwrap();
+    assert!(fresh.objects().is_empty(), "a new one is empty");
+    // SAFETY: as above.
+    let small = unsafe { SharedMemory::new(mapping.start(), PAGE_BYTES) };
+    let refused = Segment::create_in(small, &lock, 9);
+    assert!(matches!(refused, Err(SegmentError::Foreign { .. })));
+}
