@@ -179,7 +179,8 @@ pub struct TcpConfig {
     pub syn_retries: u8,
     /// Retransmissions of a SYN-ACK before the half-open session is forgotten.
     pub syn_ack_retries: u8,
-    /// Retransmissions of data (and window probes of an orphan) before the connection times out.
+    /// Retransmissions of data, or window probes without an answer, before the connection times out; 8 at most
+    /// for one that the application has closed.
     pub retries: u8,
     /// How long TIME_WAIT lasts.
     pub time_wait: Duration,

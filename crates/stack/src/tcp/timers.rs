@@ -111,7 +111,7 @@ impl Tcb {
                 self.timer_at = ctx.now_ns + self.rto_ns(ctx.config);
             }
             Timer::Rto => {
-                if self.gives_up(ctx.config.retries, ctx) {
+                if self.gives_up(ctx) {
                     return;
                 }
                 self.on_timeout(ctx);
@@ -120,7 +120,7 @@ impl Tcb {
             }
             Timer::Persist => {
                 // A peer that answers keeps the connection, however long its window is closed (RFC 9293 3.8.6.1).
-                if self.tries >= ctx.config.retries || self.user_timeout_passed(ctx) {
+                if self.tries >= self.retries(ctx) || self.user_timeout_passed(ctx) {
                     self.time_out(ctx);
                     return;
                 }
@@ -223,17 +223,21 @@ impl Tcb {
         self.heard_at + idle.as_nanos() as u64 + interval.as_nanos() as u64 * u64::from(self.tries)
     }
 
-    fn gives_up(&mut self, most: u8, ctx: &mut Ctx<'_>) -> bool {
-        // An orphan is given up earlier, as in Linux (tcp_orphan_retries).
-        let most = if self.has(Flag::ORPHAN) {
-            most.min(8)
+    /// Retransmissions or window probes before the peer is given up: fewer for an orphan, as in Linux
+    /// (tcp_orphan_retries).
+    fn retries(&self, ctx: &Ctx<'_>) -> u8 {
+        if self.has(Flag::ORPHAN) {
+            ctx.config.retries.min(8)
         } else {
-            most
-        };
+            ctx.config.retries
+        }
+    }
+
+    fn gives_up(&mut self, ctx: &mut Ctx<'_>) -> bool {
         let over = if self.user_timeout().is_some() {
             self.user_timeout_passed(ctx)
         } else {
-            self.rtt.backoff >= most
+            self.rtt.backoff >= self.retries(ctx)
         };
         if over {
             self.time_out(ctx);
