@@ -100,7 +100,7 @@ impl MemNode {
             mtu: port.mtu,
         });
         let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
-        let shared = Shared::new(&plan, forwarding, 1);
+        let shared = Shared::new(&plan, forwarding, 1)?;
         for neighbour in &plan.neighbours {
             let key = Key::new(neighbour.interface, mapped(&neighbour.address));
             let table = &shared.neighbours;

@@ -162,7 +162,7 @@ pub fn router(frames: u32, flows: u16, version: IpVersion) -> (Worker, WorkerHan
         })
         .collect();
     let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
-    let shared = Shared::new(&plan, forwarding, 7);
+    let shared = Shared::new(&plan, forwarding, 7).expect("a router without a firewall");
     for id in 0..2 {
         let next_hop = MacAddr([2, 1, 1, 1, 1, id as u8]);
         let address = Ipv6Addr::new(0xfd00, 1 + id, 0, 0, 0, 0, 0, 2).octets();

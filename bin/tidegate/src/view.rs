@@ -1,7 +1,7 @@
 //! How counters are shown: totals for `stats`, rates for `top` and the demo.
 
 use control::api::{
-    BurstHistogram, DropSeverity, LinkInfo, PortInfo, StateTimes, Stats, WorkerInfo,
+    BurstHistogram, DropSeverity, FirewallInfo, LinkInfo, PortInfo, StateTimes, Stats, WorkerInfo,
 };
 
 use crate::output::{self, BAD, FAINT, GOOD, HEADING, Table, WARN};
@@ -31,6 +31,10 @@ pub(crate) fn totals(stats: &Stats) -> String {
     out.push('\n');
     if !stats.links.is_empty() {
         out.push_str(&links(&stats.links));
+        out.push('\n');
+    }
+    if let Some(info) = &stats.firewall {
+        out.push_str(&firewall(info));
         out.push('\n');
     }
     out.push_str(&workers(&stats.workers));
@@ -130,6 +134,49 @@ fn links(links: &[LinkInfo]) -> String {
         }
     }
     table.render(0)
+}
+
+fn firewall(info: &FirewallInfo) -> String {
+    let mut out = format!(
+        "firewall     {} of {} connections, {} port mappings; {} opened, {} ended, {} refused\n\
+         packets      {} of connections (verdict known for {}), {} of none\n",
+        info.connections,
+        info.connections_max,
+        info.mappings,
+        info.opened,
+        info.ended,
+        info.refused,
+        info.hit_pkts,
+        output::percent(share(info.replayed_pkts, info.hit_pkts)),
+        info.invalid_pkts,
+    );
+    if let Some(state) = &info.state {
+        out.push_str(&format!("kept in      {}", state.file.display()));
+        if let Some(found) = &state.taken_over {
+            out.push_str(&format!(
+                "; took over {} connections and {} mappings in {}",
+                found.connections,
+                found.mappings,
+                output::duration(found.took_ns)
+            ));
+            let mended = [
+                (found.unfinished, "unfinished records freed"),
+                (found.counts_corrected, "numbers of users corrected"),
+                (found.mappings_restored, "mappings restored"),
+                (found.mappings_removed, "half mappings removed"),
+                (found.connections_ended, "connections ended"),
+                (found.torn, "torn records freed"),
+            ];
+            for (count, what) in mended.into_iter().filter(|(count, _)| *count > 0) {
+                out.push_str(&format!(", {count} {what}"));
+            }
+        }
+        out.push('\n');
+        if let Some(reason) = &state.refused {
+            out.push_str(&format!("{WARN}nothing was taken over: {reason}{WARN:#}\n"));
+        }
+    }
+    out
 }
 
 /// Says why better modes were refused to a port: a line each.
@@ -548,6 +595,7 @@ mod tests {
             frames_free_min: 3900,
         };
         Stats {
+            firewall: None,
             at: Timestamp::UNIX_EPOCH,
             node: NodeInfo {
                 name: "edge".into(),

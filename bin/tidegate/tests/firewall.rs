@@ -7,9 +7,11 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{finish, wait_until};
+use control::api::Stats;
+use control::socket::Client;
 use lab::netns::Namespace;
 use lab::{Line, LineOptions, need};
 use rustix::process::{Pid, Signal, kill_process};
@@ -56,7 +58,8 @@ impl Gateway {
         let mut command = line.right.namespace.command("ip");
         let removed = finish(command.args(["route", "del", &network]));
         assert_eq!(removed.code, 0, "{}", removed.stderr);
-        let directory = tempfile::tempdir().unwrap();
+        // In memory: there, connections outlive the node.
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let port = |name: &str, device: &str, address: &IpAddr| {
             format!(
                 "[[port]]\nname = \"{name}\"\ninterface = \"{device}\"\naddresses = [\"{address}/24\"]\n"
@@ -71,23 +74,29 @@ impl Gateway {
         );
         std::fs::write(directory.path().join("node.toml"), text).unwrap();
         std::fs::write(rules_file(directory.path()), rules(ports)).unwrap();
-        let child = line
-            .node
-            .command(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["run", "-c"])
-            .arg(directory.path().join("node.toml"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let child = run(&line, directory.path());
         let gateway = Self {
             child,
             line,
             directory,
         };
-        let socket = gateway.directory.path().join("control.sock");
-        assert!(wait_until(PATIENCE, || socket.exists()));
+        assert!(wait_until(PATIENCE, || gateway.socket().exists()));
         gateway
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("control.sock")
+    }
+
+    /// Kills the node at whatever it does, and starts it again.
+    fn kill_and_restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child = run(&self.line, self.directory.path());
+    }
+
+    fn stats(&self) -> Option<Stats> {
+        Client::connect(&self.socket()).ok()?.stats().ok()
     }
 
     fn change_rules(&self, ports: &str) {
@@ -103,6 +112,14 @@ impl Gateway {
         left.run(|| TcpStream::connect_timeout(&address, patience))
             .unwrap()
     }
+}
+
+/// Starts the node of a directory.
+fn run(line: &Line, directory: &Path) -> Child {
+    let mut command = line.node.command(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["run", "-c"]).arg(directory.join("node.toml"));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
 }
 
 fn rules_file(directory: &Path) -> PathBuf {
@@ -157,4 +174,94 @@ fn rules_masquerade_refuse_and_change_under_an_open_connection() {
     assert!(other.accept().is_ok());
     assert!(gateway.connect(4000, second).is_err(), "and no longer this");
     exchange(&bytes);
+}
+
+/// Sends the same bytes that [`receive`] expects, slowly enough to be interrupted; ends with the connection.
+fn send(mut stream: TcpStream, bytes: usize) {
+    let mut sent = 0;
+    while sent < bytes {
+        let chunk: Vec<u8> = (sent..bytes.min(sent + 16_384)).map(byte_at).collect();
+        stream.write_all(&chunk).unwrap();
+        sent += chunk.len();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn byte_at(at: usize) -> u8 {
+    (at % 251) as u8 ^ (at >> 12) as u8
+}
+
+/// Receives to the end; calls `at` with what has come so far. Returns the longest pause and the number of bytes.
+fn receive(stream: &mut TcpStream, mut at: impl FnMut(usize)) -> (Duration, usize) {
+    let (mut received, mut pause, mut last) = (0, Duration::ZERO, Instant::now());
+    let mut buffer = vec![0; 65_536];
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    loop {
+        let len = stream.read(&mut buffer).unwrap();
+        pause = pause.max(last.elapsed());
+        last = Instant::now();
+        if len == 0 {
+            return (pause, received);
+        }
+        let right = buffer[..len].iter().zip(received..);
+        assert!(
+            right
+                .map(|(byte, at)| (*byte, byte_at(at)))
+                .all(|(a, b)| a == b)
+        );
+        received += len;
+        at(received);
+    }
+}
+
+#[test]
+fn connections_survive_a_killed_node() {
+    let test = "connections_survive_a_killed_node";
+    if !need::root(test) || !need::program(test, "ip") {
+        return;
+    }
+    const BYTES: usize = 6_000_000;
+    let mut gateway = Gateway::start("4000");
+    let listener = listen(&gateway.line.right.namespace, 4000);
+    let mut clients = Vec::new();
+    assert!(wait_until(PATIENCE, || {
+        clients.extend(gateway.connect(4000, Duration::from_secs(3)));
+        clients.len() == 2
+    }));
+    let [idle, mut download] = <[TcpStream; 2]>::try_from(clients).unwrap();
+    let (mut idle_peer, _) = listener.accept().unwrap();
+    let (download_peer, outer) = listener.accept().unwrap();
+    let sender = std::thread::spawn(move || send(download_peer, BYTES));
+    let mut kills = 0;
+    let (pause, received) = receive(&mut download, |received| {
+        if received > BYTES / 4 * (kills + 1) && kills < 2 {
+            kills += 1;
+            gateway.kill_and_restart();
+        }
+    });
+    sender.join().unwrap();
+    assert_eq!((received, kills), (BYTES, 2));
+    println!("gap {} ms, the node was killed twice", pause.as_millis());
+    // What was quiet all the time goes on as well, and its port is nobody else's.
+    idle_peer.write_all(b"still there").unwrap();
+    let mut buffer = [0; 11];
+    let mut idle = idle;
+    idle.set_read_timeout(Some(PATIENCE)).unwrap();
+    idle.read_exact(&mut buffer).unwrap();
+    assert_eq!(&buffer, b"still there");
+    let mut stats = None;
+    assert!(wait_until(PATIENCE, || {
+        stats = gateway.stats();
+        stats.is_some()
+    }));
+    let firewall = stats.unwrap().firewall.unwrap();
+    let state = firewall.state.unwrap();
+    assert_eq!(state.file, gateway.directory.path().join("control.state"));
+    let found = state.taken_over.unwrap();
+    assert!(found.connections >= 2 && found.mappings >= 2, "{found:?}");
+    assert_eq!((found.torn, found.connections_ended), (0, 0));
+    let third = gateway.connect(4000, Duration::from_secs(3)).unwrap();
+    let (_, other) = listener.accept().unwrap();
+    assert_ne!(other, outer, "no port is given out twice");
+    drop(third);
 }

@@ -93,6 +93,7 @@ port = "a"
 [firewall]
 inside = "a"
 rules = "r.nft"
+state = "off"
 "#;
     let full: Config = toml::from_str(text).unwrap();
     let full = toml::Table::try_from(&full).unwrap();

@@ -15,6 +15,7 @@ use control::socket::{Answer, BindError, Client, ClientError, Peer, Server};
 
 fn stats() -> Stats {
     Stats {
+        firewall: None,
         at: Timestamp::UNIX_EPOCH,
         node: NodeInfo {
             name: "test".into(),

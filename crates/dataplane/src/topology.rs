@@ -10,7 +10,7 @@ use io::{PortId, WorkerId};
 use wire::Instant;
 
 use crate::bridge::{Bridge, BridgeOutput, StationTable};
-use crate::firewall::{Firewall, FirewallNode, load_rules};
+use crate::firewall::{Firewall, FirewallNode, StateError, load_rules};
 use crate::forwarding::{Forwarding, PortFacts};
 use crate::neighbour::{Key, Resolve, Table, machine};
 use crate::nodes::eth_input::EthInput;
@@ -48,10 +48,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Makes empty tables for a plan. `secret` keys their hashes and should be random.
-    pub fn new(plan: &Plan, forwarding: Arc<Forwarding>, secret: u64) -> Self {
+    /// Makes empty tables for a plan; those of its firewall may be a former node's. `secret` keys their hashes and
+    /// should be random.
+    ///
+    /// # Errors
+    /// The firewall's tables cannot lie where the configuration says.
+    pub fn new(plan: &Plan, forwarding: Arc<Forwarding>, secret: u64) -> Result<Self, StateError> {
         let reachable_ns = Duration::as_nanos(&machine::REACHABLE) as u64;
-        Self {
+        Ok(Self {
             forwarding,
             neighbours: Arc::new(Table::new(NEIGHBOURS_MAX, secret, reachable_ns)),
             stations: plan
@@ -60,13 +64,13 @@ impl Shared {
                 .map(|bridge| Arc::new(StationTable::new(STATIONS_MAX, bridge.ageing_s, secret)))
                 .collect(),
             links: plan.links.iter().map(|_| Arc::default()).collect(),
-            firewall: Firewall::of(plan, secret).map(Arc::new),
+            firewall: Firewall::of(plan, secret)?.map(Arc::new),
             bridges: plan
                 .bridges
                 .iter()
                 .map(|bridge| bridge.name.clone())
                 .collect(),
-        }
+        })
     }
 }
 
@@ -91,7 +95,7 @@ pub fn shared(config: &Config, facts: &[PortFacts], secret: u64) -> Result<Share
     let plan = Plan::new(config)?;
     let rules = load_rules(config, &plan, None)?;
     let forwarding = Arc::new(Forwarding::new(&plan, facts, 1).with_rules(rules));
-    let shared = Shared::new(&plan, forwarding, secret);
+    let shared = Shared::new(&plan, forwarding, secret)?;
     shared.set_neighbours(&plan, Instant::ZERO);
     Ok(shared)
 }

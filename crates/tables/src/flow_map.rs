@@ -177,6 +177,14 @@ impl<K: SlotKey> FlowMap<K> {
         self.slots.values(connection)?.get(1..)
     }
 
+    /// The connection whose original record lies in a slot, if there is one: how a pass over the map finds each
+    /// connection once. One that expired and is still to be removed is none.
+    pub fn connection_at(&self, slot: usize) -> Option<SlotRef> {
+        let (found, values) = self.slots.live_at(slot)?;
+        let is_original = values.first()?.load(Ordering::Relaxed) & IS_REPLY == 0;
+        (is_original && self.is_valid(found)).then_some(found)
+    }
+
     /// The original key of a connection, unless it is gone.
     pub fn original_key(&self, connection: SlotRef) -> Option<K> {
         self.slots.key(connection)

@@ -224,6 +224,31 @@ impl<T: Plain> fmt::Debug for Memory<T> {
     }
 }
 
+/// Where the tables of an engine take their memory: the heap, or a
+/// [`Segment`](crate::segment::Segment), where they may be from before.
+pub trait Source {
+    /// Why there is no memory.
+    type Error;
+
+    /// Gives `len` values under a name: zeroed, or as they were left under this name.
+    ///
+    /// # Errors
+    /// There is no room, or what lies under the name has another shape.
+    fn take<T: Plain>(&mut self, name: &str, len: usize) -> Result<Memory<T>, Self::Error>;
+}
+
+/// Memory of this process alone, zeroed; in huge pages where the system grants them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Private;
+
+impl Source for Private {
+    type Error = core::convert::Infallible;
+
+    fn take<T: Plain>(&mut self, _name: &str, len: usize) -> Result<Memory<T>, Self::Error> {
+        Ok(Memory::zeroed(len, Pages::Huge))
+    }
+}
+
 /// Asks the processor to load the line of `value` (a hint; nothing on targets without one).
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {

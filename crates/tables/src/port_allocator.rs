@@ -90,6 +90,21 @@ impl PortAllocator {
         }
     }
 
+    /// Takes over the memory of a pool that no process uses any more, and forgets which ports are in use and
+    /// who leases which block: for pools that are made anew from the records of mappings.
+    pub fn cleared(memory: Memory<AddressPorts>, first_port: u16, last_port: u16) -> Self {
+        let pool = Self::with_memory(memory, first_port, last_port);
+        for word in pool
+            .addresses
+            .iter()
+            .flat_map(|ports| ports.used.iter().chain(&ports.lessee))
+        {
+            // Relaxed: nobody else uses the pool yet.
+            word.store(0, Ordering::Relaxed);
+        }
+        pool
+    }
+
     /// The variant that takes a bit by a load and a store, which the model shows to fail.
     #[cfg(loom)]
     #[must_use]

@@ -7,6 +7,7 @@
 
 mod demo;
 mod drops;
+mod firewall;
 mod forwarding;
 mod link;
 mod node;
@@ -17,6 +18,7 @@ mod worker;
 
 pub use demo::{DemoPhase, DemoReport, DemoResult};
 pub use drops::{DropInfo, DropSeverity};
+pub use firewall::{FirewallInfo, FirewallState, TakenOver};
 pub use forwarding::{
     BridgeInfo, NeighbourInfo, NeighbourState, RouteInfo, RouteKind, StationInfo,
 };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DropInfo, GraphNodeInfo, LinkInfo, PortInfo, Timestamp, WorkerInfo};
+use super::{DropInfo, FirewallInfo, GraphNodeInfo, LinkInfo, PortInfo, Timestamp, WorkerInfo};
 
 /// Everything that is counted, read at one moment: the answer to `stats`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,9 @@ pub struct Stats {
     /// The impaired links, by id.
     #[serde(default)]
     pub links: Vec<LinkInfo>,
+    /// The firewall, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<FirewallInfo>,
     /// The stages of the packet graph, summed over workers, in the order of the path.
     pub stages: Vec<GraphNodeInfo>,
     /// Drops summed over workers; reasons that never occurred are left out.

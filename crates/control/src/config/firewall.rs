@@ -1,6 +1,6 @@
 //! `[firewall]`: connection tracking and translation.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,19 @@ pub struct FirewallConfig {
     /// Mappings get random ports (RFC 6056) rather than the inner ones.
     #[serde(default)]
     pub random_ports: bool,
+    /// Where connections are kept for the next node: an absolute path, or `off`; see
+    /// [`state_file`](Self::state_file).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
+}
+
+impl FirewallConfig {
+    /// The memory segment in which connections outlive the process; `None` if they do not.
+    pub fn state_file(&self) -> Option<&Path> {
+        self.state
+            .as_deref()
+            .filter(|path| *path != Path::new("off"))
+    }
 }
 
 const fn yes() -> bool {

@@ -446,6 +446,13 @@ pub const TABLES: &[TableDoc] = &[
                 "random_ports = true",
                 "Gives mappings random ports (RFC 6056) rather than the inner ones.",
             ),
+            key(
+                "state",
+                "absolute path, or \"off\"",
+                "the control socket's path with the ending `.state`, if that lies in a tmpfs; else \"off\"",
+                "state = \"/run/tidegate/control.state\"",
+                "File in memory (tmpfs or hugetlbfs) that keeps connections, mappings and ports, so that a node that was killed or upgraded goes on with them.",
+            ),
         ],
     },
 ];

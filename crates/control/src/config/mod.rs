@@ -33,7 +33,23 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
     {
         *rules = directory.join(&*rules);
     }
+    // Connections are kept beside the control socket, if that is a place in memory.
+    let socket = &config.node.control_socket;
+    if let Some(firewall) = &mut config.firewall
+        && firewall.state.is_none()
+        && let Some(directory) = socket.parent()
+        && is_in_memory(directory)
+    {
+        firewall.state = Some(socket.with_extension("state"));
+    }
     Ok(config)
+}
+
+/// Tells whether files in a directory are memory: the kernel does not write them to a disk.
+fn is_in_memory(directory: &Path) -> bool {
+    /// `include/uapi/linux/magic.h`.
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    rustix::fs::statfs(directory).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC)
 }
 
 /// Reads a configuration file's text.

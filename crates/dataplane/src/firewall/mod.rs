@@ -9,8 +9,10 @@
 //! its own.
 
 mod node;
+mod report;
 mod routes;
 mod rules;
+mod state;
 
 use std::sync::Arc;
 
@@ -18,11 +20,14 @@ use control::config::{FilteringConfig, FirewallConfig};
 use filter::nat::mapping::{Filtering, NatPolicy, NatSizes, PortChoice};
 use filter::packet::InterfaceId;
 use filter::pipeline::{Shared, Sizes, TrackPolicy};
+use tables::segment::Segment;
 
 pub use node::FirewallNode;
 pub use rules::{FileRules, RulesError, load_rules};
+pub use state::{StateError, StateReport};
 
 use crate::plan::Plan;
+use report::Tally;
 
 /// Workers that may share the tables.
 const WORKERS_MAX: usize = 256;
@@ -35,22 +40,71 @@ pub struct Firewall {
     /// Where connections may come from, in force without a file of rules.
     inside: InterfaceId,
     masquerade: bool,
+    /// What was found where connections are kept, if they are.
+    pub state: Option<StateReport>,
+    /// Holds the lock of the tables' owner.
+    #[expect(dead_code, reason = "what it does is to live as long as the tables")]
+    segment: Option<Arc<Segment>>,
+    /// What each worker has counted.
+    tallies: Arc<[Tally]>,
+    /// Connections that there were at the start, and that the tables were made for.
+    at_start: u64,
+    connections_max: u64,
 }
 
 impl Firewall {
-    /// Makes the tables of a plan's firewall, if it has one. `secret` is random: it keys the tables.
-    pub fn of(plan: &Plan, secret: u64) -> Option<Self> {
-        let (config, inside) = plan.firewall.as_ref()?;
+    /// Makes the tables of a plan's firewall, if it has one, or takes them over from a node that is gone. `secret`
+    /// is random: it keys the tables.
+    ///
+    /// # Errors
+    /// The tables cannot lie where the configuration says.
+    pub fn of(plan: &Plan, secret: u64) -> Result<Option<Self>, StateError> {
+        let Some((config, inside)) = plan.firewall.as_ref() else {
+            return Ok(None);
+        };
         let key = core::array::from_fn(|word| {
             secret
                 .wrapping_add(word as u64)
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         });
-        Some(Self {
-            tables: Arc::new(Shared::new(&sizes(config), policy(config), key)),
+        let (sizes, policy) = (sizes(config), policy(config));
+        let (tables, segment, state) = match config.state_file() {
+            None => (Shared::new(&sizes, policy, key), None, None),
+            Some(path) => {
+                let (tables, segment, report) =
+                    state::open(path, &sizes, policy, key, io::cpu::now())?;
+                log(&report);
+                (tables, Some(segment), Some(report))
+            }
+        };
+        Ok(Some(Self {
+            tallies: (0..WORKERS_MAX).map(|_| Tally::default()).collect(),
+            at_start: tables.connections() as u64,
+            connections_max: config.connections.into(),
+            tables: Arc::new(tables),
             inside: inside.map_or(InterfaceId::NONE, interface_id),
             masquerade: config.masquerade,
-        })
+            state,
+            segment: segment.map(Arc::new),
+        }))
+    }
+}
+
+/// Says what became of the connections of the last node.
+fn log(report: &StateReport) {
+    let path = report.path.display();
+    if let Some(reason) = &report.refused {
+        tracing::warn!(%path, reason, "the connections of the last node are lost");
+    }
+    if let Some(found) = &report.taken_over {
+        tracing::info!(
+            %path,
+            connections = found.connections,
+            mappings = found.nat.mappings,
+            repaired = found.repairs(),
+            took_us = report.took_ns / 1000,
+            "took over the connections of the last node"
+        );
     }
 }
 

@@ -13,6 +13,7 @@ use graph::{Context, EdgeId, GraphError, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags, PortId, WorkerId};
 use wire::{Instant, LayoutFlags};
 
+use super::report::Tally;
 use super::routes::{Routes, facts};
 use super::{Firewall, interface_id};
 use crate::forwarding::Forwarding;
@@ -33,6 +34,7 @@ const SWEEP_PARTS: usize = 100;
 pub struct FirewallNode {
     engine: Worker,
     worker: WorkerId,
+    tallies: Arc<[Tally]>,
     rules: InForce,
     forwarding: Arc<Forwarding>,
     interfaces: Vec<InterfaceFacts>,
@@ -83,6 +85,7 @@ impl FirewallNode {
         Ok(Self {
             engine,
             worker,
+            tallies: Arc::clone(&firewall.tallies),
             rules,
             interfaces: facts(&forwarding),
             sweep_slots: firewall.tables.slots() / SWEEP_PARTS + 1,
@@ -181,6 +184,9 @@ impl FirewallNode {
     /// Says that nothing of the tables is held, and removes what is over in `slots` of their slots.
     fn maintain(&mut self, now: Instant, slots: usize) {
         self.engine.maintain(now, slots);
+        if let Some(tally) = self.tallies.get(self.worker.index()) {
+            tally.publish(&self.engine.tally);
+        }
         if let InForce::File {
             ruleset, worker, ..
         } = &mut self.rules

@@ -1,6 +1,6 @@
 //! Why a node does not start, or keeps its old configuration.
 
-use crate::firewall::RulesError;
+use crate::firewall::{RulesError, StateError};
 use crate::plan::PlanError;
 
 /// Why a node does not start.
@@ -12,6 +12,9 @@ pub enum StartError {
     /// The firewall's rules are not usable.
     #[error("{0}")]
     Rules(#[from] RulesError),
+    /// The firewall's connections cannot be kept where the configuration says.
+    #[error("{0}")]
+    State(#[from] StateError),
     /// There is no memory for frames.
     #[error("no memory for frames")]
     Memory(#[from] io::RegionError),
@@ -67,7 +70,7 @@ impl StartError {
             Self::Port(io::port::OpenError::EveryModeRefused { .. }) => {
                 Some("run as root, or write `driver = \"auto\"`; see `tidegate doctor`".into())
             }
-            Self::Port(_) | Self::Rules(_) => None, // the error says it itself
+            Self::Port(_) | Self::Rules(_) | Self::State(_) => None, // the error says it itself
             Self::Graph(_) => Some("join some of the bridges".into()),
             Self::MemDriver { .. } => Some("write `driver = \"auto\"`".into()),
             Self::Worker { .. } | Self::Thread(_) => {

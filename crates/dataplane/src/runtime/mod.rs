@@ -91,7 +91,7 @@ impl Dataplane {
         region.wait_filled()?;
         let facts: Vec<_> = ports.iter().map(OpenedPort::facts).collect();
         let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1).with_rules(rules));
-        let shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random());
+        let shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random())?;
         let sources = ports.iter().zip(&config.port);
         let sources = sources.map(|(port, config)| port.source(config)).collect();
         let watch = PortWatch::start(sources).map_err(StartError::Thread)?;

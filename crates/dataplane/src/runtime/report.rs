@@ -17,6 +17,7 @@ use wire::DropReason;
 
 use super::Dataplane;
 use super::open::{OpenedPort, pages};
+use crate::firewall::Firewall;
 use crate::forwarding::{Forwarding, Route, RouteEntry, RouteSource};
 use crate::neighbour::table::State;
 use crate::plan::{LinkPlan, Plan, PortRole};
@@ -29,6 +30,7 @@ pub(super) fn stats(node: &Dataplane) -> Stats {
         workers: workers(node),
         ports: ports(node),
         links: links(node),
+        firewall: node.shared.firewall.as_deref().map(Firewall::info),
         stages: stages(node),
         drops: drops(node),
     }

@@ -8,18 +8,20 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use tables::memory::Private;
 use tables::port_allocator::{PortAllocator, PortLease};
 use tables::quiescent::Domain;
 use tables::signature::Keyed;
-use tables::slots::{InsertError, SlotMap, SlotRef, SlotWorker};
+use tables::slots::{InsertError, SlotMap, SlotRef, SlotRepairs, SlotWorker};
 use wire::{Instant, ip_protocol};
 
 use crate::track::counted::Counted;
 
 use super::cgn::{self, BlockEvent, Subscribers};
+use super::recovery::NatMemory;
 
 /// The use count of a mapping that is being removed.
-const DYING: u16 = u16::MAX;
+pub(super) const DYING: u16 = u16::MAX;
 /// Connections that may use one mapping.
 const USES_MAX: u16 = DYING - 1;
 
@@ -62,8 +64,20 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    const fn key(self) -> u64 {
+    pub(super) const fn key(self) -> u64 {
         (self.space as u64 + 1) << 48 | (self.port as u64) << 32 | self.address as u64
+    }
+
+    pub(super) const fn from_key(key: u64) -> Self {
+        Self {
+            address: key as u32,
+            port: (key >> 32) as u16,
+            space: match key >> 48 {
+                1 => PortSpace::Tcp,
+                2 => PortSpace::Udp,
+                _ => PortSpace::Icmp,
+            },
+        }
     }
 }
 
@@ -163,17 +177,17 @@ pub enum MappingError {
 
 /// What both directions' records say: an endpoint and a count.
 #[derive(Clone, Copy)]
-struct Entry {
-    address: u32,
-    port: u16,
-    low: u16,
+pub(super) struct Entry {
+    pub(super) address: u32,
+    pub(super) port: u16,
+    pub(super) low: u16,
 }
 
 impl Entry {
-    const fn to_word(self) -> u64 {
+    pub(super) const fn to_word(self) -> u64 {
         (self.address as u64) << 32 | (self.port as u64) << 16 | self.low as u64
     }
-    const fn from_word(word: u64) -> Self {
+    pub(super) const fn from_word(word: u64) -> Self {
         Self {
             address: (word >> 32) as u32,
             port: (word >> 16) as u16,
@@ -207,15 +221,15 @@ impl Default for NatSizes {
 #[derive(Debug)]
 pub struct Nat {
     /// Inner to outer; low bits count uses.
-    inner: SlotMap<u64>,
+    pub(super) inner: SlotMap<u64>,
     /// Outer to inner; low bits are the second of the last release.
-    outer: SlotMap<u64>,
+    pub(super) outer: SlotMap<u64>,
     /// Hashes of (outer endpoint, remote address), counted.
     permits: Counted,
     /// Outer addresses, numbered.
     addresses: SlotMap<u64>,
     next_address: AtomicU32,
-    ports: [PortAllocator; 3],
+    pub(super) ports: [PortAllocator; 3],
     address_limit: u32,
     hash: Keyed,
     policy: NatPolicy,
@@ -225,8 +239,8 @@ pub struct Nat {
 /// A worker's handles; one a worker.
 #[derive(Debug)]
 pub struct NatWorker {
-    inner: SlotWorker,
-    outer: SlotWorker,
+    pub(super) inner: SlotWorker,
+    pub(super) outer: SlotWorker,
     permits: SlotWorker,
     addresses: SlotWorker,
     pub(super) blocks: Option<(SlotWorker, SlotWorker)>,
@@ -240,19 +254,37 @@ pub struct NatWorker {
 impl Nat {
     /// Makes empty tables for up to `workers` workers.
     pub fn new(sizes: &NatSizes, policy: NatPolicy, hash: Keyed, workers: usize) -> Self {
-        let map = |records: usize| SlotMap::new(records, hash, Domain::new(workers));
-        Self {
-            inner: map(sizes.mappings),
-            outer: map(sizes.mappings),
-            permits: Counted::new(sizes.permits, hash, workers),
-            addresses: map(sizes.addresses * 4),
+        let Ok(memory) = NatMemory::from_source(&mut Private, sizes);
+        Self::with_memory(memory, policy, hash, workers).0
+    }
+
+    /// Makes tables for up to `workers` workers in `memory`: empty ones if it is zeroed. Mappings that are there
+    /// are kept, what follows from them and from connections is forgotten: [`repair`](Self::repair) makes it anew.
+    pub fn with_memory(
+        memory: NatMemory,
+        policy: NatPolicy,
+        hash: Keyed,
+        workers: usize,
+    ) -> (Self, [SlotRepairs; 2]) {
+        let domain = || Domain::new(workers);
+        let address_limit = memory.ports[0].len() as u32;
+        let (inner, inner_repairs) = SlotMap::recover(memory.inner, hash, domain());
+        let (outer, outer_repairs) = SlotMap::recover(memory.outer, hash, domain());
+        let nat = Self {
+            inner,
+            outer,
+            permits: Counted::cleared(memory.permits, hash, workers),
+            addresses: SlotMap::cleared(memory.addresses, hash, domain()),
             next_address: AtomicU32::new(0),
-            ports: PortSpace::ALL.map(|_| PortAllocator::new(sizes.addresses, 1, u16::MAX)),
-            address_limit: sizes.addresses as u32,
+            ports: memory
+                .ports
+                .map(|ports| PortAllocator::cleared(ports, 1, u16::MAX)),
+            address_limit,
             hash,
             policy,
             subscribers: None,
-        }
+        };
+        (nat, [inner_repairs, outer_repairs])
     }
 
     /// Gives ports to subscribers in blocks.
@@ -293,6 +325,11 @@ impl Nat {
     /// Number of mappings: a pass over the table.
     pub fn mappings(&self) -> usize {
         self.inner.count()
+    }
+
+    /// Number of outer ports in use: a pass over their bits.
+    pub fn ports_in_use(&self) -> usize {
+        self.ports.iter().map(PortAllocator::in_use).sum()
     }
 
     /// Uses the mapping of an inner endpoint, or makes one; to be given back by [`release`](Self::release).
@@ -499,15 +536,10 @@ impl Nat {
         let Some(key) = self.inner.key(found) else {
             return;
         };
-        let space = match key >> 48 {
-            1 => PortSpace::Tcp,
-            2 => PortSpace::Udp,
-            _ => PortSpace::Icmp,
-        };
         let outer = Endpoint {
             address: entry.address,
             port: entry.port,
-            space,
+            space: Endpoint::from_key(key).space,
         };
         let idle = self.outer.find(&outer.key()).and_then(|outer| {
             let stamp = Entry::from_word(self.word(&self.outer, outer)?.load(Ordering::Relaxed));
@@ -667,7 +699,7 @@ impl Nat {
     }
 
     /// Numbers an outer address: the first time it is asked for.
-    fn number(&self, worker: &mut NatWorker, address: u32) -> Result<u32, MappingError> {
+    pub(super) fn number(&self, worker: &mut NatWorker, address: u32) -> Result<u32, MappingError> {
         if let Some(index) = self.number_of(address) {
             return Ok(index);
         }
@@ -694,7 +726,7 @@ impl Nat {
     }
 
     /// Notes since when a mapping is unused.
-    fn stamp(&self, space: PortSpace, outer: &Entry, now: Instant) {
+    pub(super) fn stamp(&self, space: PortSpace, outer: &Entry, now: Instant) {
         let outer = Endpoint {
             address: outer.address,
             port: outer.port,
@@ -715,7 +747,7 @@ impl Nat {
         }
     }
 
-    fn word<'a>(&self, map: &'a SlotMap<u64>, found: SlotRef) -> Option<&'a AtomicU64> {
+    pub(super) fn word<'a>(&self, map: &'a SlotMap<u64>, found: SlotRef) -> Option<&'a AtomicU64> {
         map.values(found)?.first()
     }
 

@@ -5,9 +5,11 @@
 //! - [`mapping`]: endpoint-independent mappings, each with an outer port of its own (RFC 4787, RFC 5382).
 //! - [`cgn`]: port blocks for subscribers, drawn or computed (RFC 6888, RFC 7422).
 //! - [`nptv6`]: between IPv6 prefixes (RFC 6296).
+//! - [`recovery`]: mappings that outlived their process.
 
 pub mod cgn;
 pub mod icmp;
 pub mod mapping;
 pub mod nptv6;
+pub mod recovery;
 pub mod rewrite;

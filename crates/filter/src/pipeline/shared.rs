@@ -1,11 +1,13 @@
 //! What all workers share.
 
 use tables::flow_map::FlowMap;
+use tables::memory::Private;
 use tables::quiescent::Domain;
 use tables::signature::{Keyed, Session4, Session6};
-use tables::slots::{SlotMemory, SlotRepairs, SlotWorker};
+use tables::slots::SlotWorker;
 
 use super::config::{Sizes, TrackPolicy};
+use super::recovery::SharedMemory;
 use crate::nat::mapping::Nat;
 use crate::track::counted::Counted;
 use crate::track::key::ConnectionKey;
@@ -31,61 +33,15 @@ pub struct Join;
 impl Shared {
     /// Makes empty tables. `key` is random, drawn once a boot.
     pub fn new(sizes: &Sizes, policy: TrackPolicy, key: [u64; 4]) -> Self {
+        let Ok(memory) = SharedMemory::from_source(&mut Private, sizes);
+        let flows = |workers| Domain::new(workers);
         let hash = Keyed::new(key);
-        let domain = || Domain::new(sizes.workers);
-        let nat = Nat::new(&sizes.nat, policy.nat, hash, sizes.workers);
+        let workers = sizes.workers;
         Self {
-            flows4: FlowMap::new(sizes.connections4, hash, domain()),
-            flows6: FlowMap::new(sizes.connections6, hash, domain()),
-            nat,
-            sources: Counted::new(sizes.sources, hash, sizes.workers),
-            policy,
-            limits: Limits::new(&policy.timeouts),
-            hash,
-        }
-    }
-
-    /// Takes over connections that lie in `flows4` and `flows6` (memory segments that outlived a process). The other
-    /// tables start empty: connections go on, translated ones by what their records hold, but their mappings, ports
-    /// and counts are not known to the new tables, so that a new connection may be given a port in use.
-    pub fn recover(
-        sizes: &Sizes,
-        policy: TrackPolicy,
-        key: [u64; 4],
-        flows4: SlotMemory<Session4>,
-        flows6: SlotMemory<Session6>,
-    ) -> (Self, [SlotRepairs; 2]) {
-        let hash = Keyed::new(key);
-        let domain = || Domain::new(sizes.workers);
-        let (flows4, repairs4) = FlowMap::recover(flows4, hash, domain());
-        let (flows6, repairs6) = FlowMap::recover(flows6, hash, domain());
-        let shared = Self {
-            flows4,
-            flows6,
-            nat: Nat::new(&sizes.nat, policy.nat, hash, sizes.workers),
-            sources: Counted::new(sizes.sources, hash, sizes.workers),
-            policy,
-            limits: Limits::new(&policy.timeouts),
-            hash,
-        };
-        (shared, [repairs4, repairs6])
-    }
-
-    /// Uses tables of connections in memory that the caller chose: zeroed segments, say.
-    pub fn with_memory(
-        sizes: &Sizes,
-        policy: TrackPolicy,
-        key: [u64; 4],
-        flows4: SlotMemory<Session4>,
-        flows6: SlotMemory<Session6>,
-    ) -> Self {
-        let hash = Keyed::new(key);
-        let domain = || Domain::new(sizes.workers);
-        Self {
-            flows4: FlowMap::with_memory(flows4, hash, domain()),
-            flows6: FlowMap::with_memory(flows6, hash, domain()),
-            nat: Nat::new(&sizes.nat, policy.nat, hash, sizes.workers),
-            sources: Counted::new(sizes.sources, hash, sizes.workers),
+            flows4: FlowMap::with_memory(memory.flows4, hash, flows(workers)),
+            flows6: FlowMap::with_memory(memory.flows6, hash, flows(workers)),
+            nat: Nat::with_memory(memory.nat, policy.nat, hash, workers).0,
+            sources: Counted::cleared(memory.sources, hash, workers),
             policy,
             limits: Limits::new(&policy.timeouts),
             hash,

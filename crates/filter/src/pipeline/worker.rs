@@ -11,12 +11,13 @@ use wire::{DropReason, FlowKey, Instant, Layout, LayoutFlags, ip_protocol};
 
 use super::item::{BATCH_MAX, Environment, Fate, Item};
 use super::outbox::{Outbox, Way};
+use super::recovery::mappings_of;
 use super::rules::{Rules, Stage};
 use super::shared::{FlowHandles, Join, Shared, Table};
 use super::walk::Walk;
 use crate::guard::GuardWorker;
 use crate::nat::cgn::BlockEvent;
-use crate::nat::mapping::{Endpoint, NatWorker, PortSpace};
+use crate::nat::mapping::NatWorker;
 use crate::nat::rewrite::is_query;
 use crate::packet::{CtDirection, CtState, Hook};
 use crate::track::fragment::{self, Decision, Fragments};
@@ -419,30 +420,13 @@ impl Worker {
             let source = source_id(original);
             shared.sources.lower(&mut self.sources, source);
         }
-        let Some(space) = PortSpace::of(original.protocol) else {
-            return;
-        };
-        if life.own.contains(Own::MAPPED) {
-            let inner = Endpoint {
-                address: unmapped(original.source),
-                port: original.source_port,
-                space,
-            };
-            let outer = Endpoint {
-                address: unmapped(reply.destination),
-                port: port_of_destination(reply),
-                space,
-            };
+        let [source, destination] = mappings_of(life, original, reply);
+        if let Some((inner, outer)) = source {
             let remote = unmapped(reply.source);
             shared.nat.forbid(&mut self.nat, outer, remote);
             shared.nat.release(inner, now);
         }
-        if life.own.contains(Own::MAPPED_DESTINATION) {
-            let inner = Endpoint {
-                address: unmapped(reply.source),
-                port: reply.source_port,
-                space,
-            };
+        if let Some((inner, _)) = destination {
             shared.nat.release(inner, now);
         }
     }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use tables::quiescent::Domain;
 use tables::signature::Keyed;
-use tables::slots::{InsertError, SlotMap, SlotWorker};
+use tables::slots::{InsertError, SlotMap, SlotMemory, SlotWorker};
 
 /// Counts of keys, shared by all workers; a key whose count falls to zero is forgotten.
 #[derive(Debug)]
@@ -22,10 +22,10 @@ pub enum CountError {
 }
 
 impl Counted {
-    /// Makes an empty table for about `keys` keys.
-    pub fn new(keys: usize, hash: Keyed, workers: usize) -> Self {
+    /// Takes over memory that no process uses any more, and forgets all counts.
+    pub fn cleared(memory: SlotMemory<u64>, hash: Keyed, workers: usize) -> Self {
         Self {
-            map: SlotMap::new(keys, hash, Domain::new(workers)),
+            map: SlotMap::cleared(memory, hash, Domain::new(workers)),
         }
     }
 
@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn counts_go_up_to_the_limit_and_down_to_nothing() {
-        let counted = Counted::new(100, Keyed::new([1, 2, 3, 4]), 1);
+        let memory = SlotMemory::new(100, tables::memory::Pages::Normal);
+        let counted = Counted::cleared(memory, Keyed::new([1, 2, 3, 4]), 1);
         let mut worker = counted.join().unwrap();
         assert_eq!(counted.raise(&mut worker, 7, 0), Err(CountError::Limit));
         assert_eq!(counted.raise(&mut worker, 7, 2), Ok(1));

@@ -21,7 +21,7 @@ pub use borrowed::SharedMemory;
 pub use error::SegmentError;
 
 use crate::mapping::Mapping;
-use crate::memory::{Memory, Plain};
+use crate::memory::{Memory, Plain, Source};
 use crate::sync::Arc;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{File, OpenOptions};
@@ -90,6 +90,9 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// Bytes of a segment beside its objects, each of which takes whole pages of 4 KiB.
+    pub const OVERHEAD_BYTES: usize = RESERVED_BYTES;
+
     /// Makes a segment without a file, for threads of one process.
     ///
     /// # Errors
@@ -289,8 +292,7 @@ impl Segment {
         let page = page_bytes(&file).map_err(system("stat", &path))?;
         let size = whole_pages(size_bytes.max(RESERVED_BYTES)).next_multiple_of(page);
         let huge = page >= HUGE_PAGE_BYTES;
-        let mapping = file
-            .set_len(size as u64)
+        let mapping = sys::allocate(&file, size, huge)
             .and_then(|()| Mapping::file(file.as_fd(), size, true, huge));
         let mapping = mapping.map_err(|source| match huge {
             true => SegmentError::HugePages {
@@ -585,6 +587,26 @@ fn name_words(name: &str) -> Result<[u64; 3], SegmentError> {
         let word: [u8; 8] = core::array::from_fn(|byte| padded[at * 8 + byte]);
         u64::from_le_bytes(word)
     }))
+}
+
+impl Source for &Segment {
+    type Error = SegmentError;
+
+    /// Reserves the object, or looks it up if it is there.
+    fn take<T: Plain>(&mut self, name: &str, len: usize) -> Result<Memory<T>, SegmentError> {
+        let found = match self.lookup::<T>(name) {
+            Err(SegmentError::NotFound(_)) => return self.reserve(name, len),
+            found => found?,
+        };
+        if found.len() != len {
+            return Err(SegmentError::Shape {
+                name: name.to_owned(),
+                len: found.len() as u64,
+                item_bytes: size_of::<T>() as u64,
+            });
+        }
+        Ok(found)
+    }
 }
 
 #[cfg(test)]

@@ -47,8 +47,22 @@ pub(super) fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Page size of the file's filesystem: 2 MiB or more in hugetlbfs.
-pub(super) fn page_bytes(file: &File) -> io::Result<usize> {
+/// Gives a file its size, and its memory now: a full filesystem is an error here, not a signal at the first
+/// use of a page. Huge pages are taken when the file is mapped.
+pub(super) fn allocate(file: &File, size: usize, huge: bool) -> io::Result<()> {
+    file.set_len(size as u64)?;
+    if huge {
+        return Ok(());
+    }
+    let size = libc::off_t::try_from(size).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the descriptor is open.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn statfs(file: &File) -> io::Result<libc::statfs> {
     let mut stats = core::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: the descriptor is open and `stats` has room for the answer.
     let result = unsafe { libc::fstatfs(file.as_raw_fd(), stats.as_mut_ptr()) };
@@ -56,7 +70,12 @@ pub(super) fn page_bytes(file: &File) -> io::Result<usize> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the call succeeded, hence filled `stats`.
-    let stats = unsafe { stats.assume_init() };
+    Ok(unsafe { stats.assume_init() })
+}
+
+/// Page size of the file's filesystem: 2 MiB or more in hugetlbfs.
+pub(super) fn page_bytes(file: &File) -> io::Result<usize> {
+    let stats = statfs(file)?;
     let is_huge = stats.f_type == libc::HUGETLBFS_MAGIC;
     Ok(if is_huge {
         usize::try_from(stats.f_bsize).unwrap_or(HUGE_PAGE_BYTES)

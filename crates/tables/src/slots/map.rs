@@ -2,10 +2,11 @@
 
 use super::word::{State, Word};
 use super::worker::SlotWorker;
-use crate::memory::{Memory, Pages, Plain, prefetch};
+use crate::memory::{Memory, Pages, Plain, Source, prefetch};
 use crate::quiescent::{Domain, Epoch};
 use crate::signature::{Keyed, Session4, Session6, SessionKey};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use alloc::format;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 
@@ -137,6 +138,30 @@ impl<K: SlotKey> SlotMemory<K> {
         buckets * WAYS
     }
 
+    /// Bytes that a map for about `records` records takes of a segment.
+    pub fn segment_bytes(records: usize) -> usize {
+        let buckets = Self::buckets_for(records);
+        let lines = buckets * size_of::<SlotLine>();
+        let records = Self::records_in(buckets) * size_of::<K::Record>();
+        lines.next_multiple_of(4096) + records.next_multiple_of(4096)
+    }
+
+    /// Takes memory for about `records` records from a source, under `name` and a suffix.
+    ///
+    /// # Errors
+    /// As [`Source::take`].
+    pub fn from_source<S: Source>(
+        source: &mut S,
+        name: &str,
+        records: usize,
+    ) -> Result<Self, S::Error> {
+        let buckets = Self::buckets_for(records);
+        Ok(Self {
+            lines: source.take(&format!("{name} lines"), buckets)?,
+            records: source.take(&format!("{name} records"), Self::records_in(buckets))?,
+        })
+    }
+
     /// Takes memory for about `records` records (load 0.625).
     pub fn new(records: usize, pages: Pages) -> Self {
         let buckets = Self::buckets_for(records);
@@ -260,6 +285,19 @@ impl<K: SlotKey> SlotMap<K> {
             map.swap(slot, word, word.freed(1));
         }
         (map, repairs)
+    }
+
+    /// Takes over the memory of a map that no process uses any more, and forgets all records: for what is
+    /// made anew from other tables.
+    pub fn cleared(memory: SlotMemory<K>, hash: Keyed, domain: Domain) -> Self {
+        let map = Self::with_memory(memory, hash, domain);
+        for slot in 0..map.slots() as u32 {
+            let word = map.load(slot);
+            if !word.is(State::Free) {
+                map.swap(slot, word, word.freed(1));
+            }
+        }
+        map
     }
 
     /// Joins as a worker, or `None` if the domain has no free place.

@@ -26,6 +26,15 @@ impl Checker<'_> {
             }
             (None, true) => {}
         }
+        let state = firewall.state_file();
+        if state.is_some_and(|path| !path.is_absolute()) {
+            self.problem(
+                "firewall.state",
+                "`state` is neither an absolute path nor \"off\"",
+                "a file in memory, such as one in /dev/shm or /run",
+                "write for example `state = \"/run/tidegate/connections.state\"`",
+            );
+        }
         self.range("firewall.connections", connections, 1024, 1 << 26, "");
     }
 }
