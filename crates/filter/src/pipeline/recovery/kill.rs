@@ -161,7 +161,7 @@ impl Drop for Killed {
 
 #[test]
 fn killed_at_any_instruction() {
-    let rounds = std::env::var("TIDEGATE_KILLS").map_or(100, |rounds| rounds.parse().unwrap());
+    let rounds = std::env::var("TIDEGATE_KILLS").map_or(40, |rounds| rounds.parse().unwrap());
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("segment");
     let child = Command::new(std::env::current_exe().unwrap())
