@@ -151,18 +151,32 @@ impl<K: SlotKey> FlowMap<K> {
     /// Finds `keys` with their memory accesses overlapped and writes what [`find`](Self::find) would give
     /// to the same place of `flows`. Stops at the shorter of the two.
     pub fn find_batch(&self, keys: &[K], flows: &mut [Option<Flow>]) {
+        self.find_stages(keys, flows, false);
+    }
+
+    /// [`find_batch`](Self::find_batch), and has the other direction's record of every connection brought
+    /// into the caches meanwhile: for who needs [`pair`](Self::pair) next.
+    pub fn find_batch_pairs(&self, keys: &[K], flows: &mut [Option<Flow>]) {
+        self.find_stages(keys, flows, true);
+    }
+
+    #[inline(always)]
+    fn find_stages(&self, keys: &[K], flows: &mut [Option<Flow>], pairs: bool) {
         const STAGE: usize = 32;
         for (keys, flows) in keys.chunks(STAGE).zip(flows.chunks_mut(STAGE)) {
             let mut found = [None; STAGE];
             self.slots.find_batch(keys, &mut found);
-            for peer in found[..keys.len()]
-                .iter()
-                .flatten()
-                .filter_map(|&record| self.peer(record))
-            {
-                self.slots.prefetch(peer);
+            let found = &found[..keys.len()];
+            for &record in found.iter().flatten() {
+                if let Some(values) = self.slots.values(record)
+                    && let link = values[0].load(Ordering::Relaxed)
+                    && (pairs || link & IS_REPLY != 0)
+                    && let Some(peer) = unpack(link)
+                {
+                    self.slots.prefetch(peer);
+                }
             }
-            for (flow, found) in flows.iter_mut().zip(&found) {
+            for (flow, found) in flows.iter_mut().zip(found) {
                 *flow = found.and_then(|record| self.resolve(record));
             }
         }
@@ -423,6 +437,7 @@ impl<K: SlotKey> FlowMap<K> {
         }
     }
 
+    #[inline]
     fn resolve(&self, record: SlotRef) -> Option<Flow> {
         let word = self.slots.values(record)?[0].load(Ordering::Relaxed);
         let (connection, direction) = if word & IS_REPLY == 0 {
@@ -439,6 +454,7 @@ impl<K: SlotKey> FlowMap<K> {
     }
 
     /// True while a connection is there and has not expired.
+    #[inline]
     fn is_valid(&self, connection: SlotRef) -> bool {
         let Some(values) = self.slots.values(connection) else {
             return false;
@@ -446,11 +462,6 @@ impl<K: SlotKey> FlowMap<K> {
         let deadline = values.get(DEADLINE);
         let expired = deadline.is_some_and(|word| word.load(Ordering::Relaxed) == EXPIRED);
         !expired && self.slots.is_still(connection)
-    }
-
-    /// The record of the other direction: whoever finds one mostly needs both.
-    fn peer(&self, record: SlotRef) -> Option<SlotRef> {
-        unpack(self.slots.values(record)?.first()?.load(Ordering::Relaxed))
     }
 
     /// Removes a record that belongs to no connection any more: one that expired, or a reply record whose

@@ -31,7 +31,7 @@ pub mod ring;
 pub mod segment;
 #[expect(
     unsafe_code,
-    reason = "compares 16 signatures with SSE2, beside a scalar twin"
+    reason = "compares 16 signatures by vectors, beside a scalar twin"
 )]
 pub mod signature;
 pub mod sketch;

@@ -1,6 +1,7 @@
 //! Zeroed memory for shared structures: from the heap, from an anonymous mapping with huge pages, or from
 //! a memory segment.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use core::fmt;
 use core::ops::Deref;
 
@@ -33,7 +34,7 @@ unsafe impl Plain for crate::sync::atomic::AtomicU32 {
 }
 
 // SAFETY: an atomic integer: every pattern of bits is valid.
-unsafe impl Plain for crate::sync::atomic::AtomicU64 {
+unsafe impl Plain for AtomicU64 {
     fn zeroed() -> Self {
         Self::new(0)
     }
@@ -249,30 +250,47 @@ impl Source for Private {
     }
 }
 
+/// True if `words` begins with `wanted`. No early exit and no zipped iterators: inlined and unrolled where the
+/// lengths are known, which takes a third off a lookup.
+#[inline(always)]
+pub(crate) fn begins_with(words: &[AtomicU64], wanted: &[u64]) -> bool {
+    let mut differ = 0;
+    for at in 0..wanted.len() {
+        // Relaxed: who shares the words with writers checks a word of state around this.
+        differ |= words[at].load(Ordering::Relaxed) ^ wanted[at];
+    }
+    differ == 0
+}
+
 /// Asks the processor to load the line of `value` (a hint; nothing on targets without one).
 #[inline(always)]
 pub fn prefetch<T>(value: &T) {
+    prefetch_at(core::ptr::from_ref(value));
+}
+
+/// Asks the processor to load the line at `place`, which need not be valid.
+#[inline(always)]
+pub(crate) fn prefetch_at<T>(place: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: SSE is part of x86-64, and a prefetch of any address has no effect but on caches.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     {
         // SAFETY: `prfm` has no effect but on caches.
         unsafe {
-            core::arch::asm!("prfm pldl1keep, [{0}]", in(reg) core::ptr::from_ref(value), options(nostack, preserves_flags, readonly));
+            core::arch::asm!("prfm pldl1keep, [{0}]", in(reg) place, options(nostack, preserves_flags, readonly));
         }
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = value;
+    let _ = place;
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn memory_is_zeroed_and_aligned() {

@@ -155,10 +155,10 @@ impl Worker {
             }
         }
         let mut found4 = [None; BATCH_MAX];
-        shared.flows4.find_batch(&keys4, &mut found4);
+        shared.flows4.find_batch_pairs(&keys4, &mut found4);
         let mut found6 = [None; BATCH_MAX];
         if !keys6.is_empty() {
-            shared.flows6.find_batch(&keys6, &mut found6);
+            shared.flows6.find_batch_pairs(&keys6, &mut found6);
         }
         let (mut next4, mut next6) = (found4.iter(), found6.iter());
         for ((key, kind), found) in keys.iter().zip(&kinds).zip(&mut found).take(items.len()) {

@@ -149,3 +149,12 @@ const fn mask6(len: u8) -> u128 {
         u128::MAX << (128 - len)
     }
 }
+
+/// How many cases a slow property test runs: `cases`, or what `PROPTEST_CASES` says.
+#[cfg(all(test, not(any(loom, shuttle))))]
+fn cases(cases: u32) -> proptest::test_runner::Config {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => proptest::test_runner::Config::default(),
+        None => proptest::test_runner::Config::with_cases(cases),
+    }
+}

@@ -408,7 +408,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
+        #![proptest_config(crate::lpm::cases(24))]
         #[test]
         fn agrees_with_a_map_of_prefixes(
             ops in prop::collection::vec((any::<bool>(), 0_u32..1 << 13, 7_u8..33, 0_u32..100), 1..120),

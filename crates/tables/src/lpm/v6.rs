@@ -457,7 +457,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(crate::lpm::cases(64))]
         #[test]
         fn agrees_with_a_map_of_prefixes(
             routes in prop::collection::vec((any::<[u8; 4]>(), 0_u8..129, 0_u32..50), 0..150),

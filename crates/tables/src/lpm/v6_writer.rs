@@ -562,7 +562,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
+        #![proptest_config(crate::lpm::cases(32))]
         #[test]
         fn agrees_with_a_map_of_prefixes(
             start in prop::collection::vec((any::<[u8; 4]>(), 0_u8..129, 0_u32..50), 0..40),

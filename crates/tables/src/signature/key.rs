@@ -24,6 +24,9 @@ pub trait SessionKey: Copy + Eq + Debug + Send + Sync + 'static {
 }
 
 /// An IPv4 session: two words of key and six for the caller in a record of one cache line.
+// In the order of its fields a session is its words (but for the mark), so that the batched find loads them
+// whole.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Session4 {
     /// Source address, host order.
@@ -38,8 +41,9 @@ pub struct Session4 {
     pub protocol: u8,
 }
 
+#[inline(always)]
 fn ports_word(source_port: u16, destination_port: u16, protocol: u8) -> u64 {
-    PRESENT | u64::from(protocol) << 32 | u64::from(source_port) << 16 | u64::from(destination_port)
+    PRESENT | u64::from(protocol) << 32 | u64::from(destination_port) << 16 | u64::from(source_port)
 }
 
 impl SessionKey for Session4 {
@@ -49,7 +53,7 @@ impl SessionKey for Session4 {
     #[inline(always)]
     fn to_words(&self) -> [u64; 2] {
         [
-            u64::from(self.source) << 32 | u64::from(self.destination),
+            u64::from(self.destination) << 32 | u64::from(self.source),
             ports_word(self.source_port, self.destination_port, self.protocol),
         ]
     }
@@ -59,10 +63,10 @@ impl SessionKey for Session4 {
             return None;
         };
         (ports & PRESENT != 0).then_some(Self {
-            source: (addresses >> 32) as u32,
-            destination: addresses as u32,
-            source_port: (ports >> 16) as u16,
-            destination_port: ports as u16,
+            source: addresses as u32,
+            destination: (addresses >> 32) as u32,
+            source_port: ports as u16,
+            destination_port: (ports >> 16) as u16,
             protocol: (ports >> 32) as u8,
         })
     }
@@ -120,8 +124,8 @@ impl SessionKey for Session6 {
         (ports & PRESENT != 0).then_some(Self {
             source: u128::from(source_high) << 64 | u128::from(source_low),
             destination: u128::from(destination_high) << 64 | u128::from(destination_low),
-            source_port: (ports >> 16) as u16,
-            destination_port: ports as u16,
+            source_port: ports as u16,
+            destination_port: (ports >> 16) as u16,
             protocol: (ports >> 32) as u8,
         })
     }

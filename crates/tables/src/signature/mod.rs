@@ -5,6 +5,7 @@
 
 mod bucket;
 mod conflict;
+mod find;
 mod functions;
 mod growth;
 mod key;

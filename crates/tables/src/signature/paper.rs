@@ -70,7 +70,7 @@ impl<K: SessionKey, F: SignatureFunction> PaperTable<K, F> {
     #[inline]
     pub fn find_counted(&self, key: &K) -> (Option<Place>, Probes) {
         let (bucket, signature) = self.home(key);
-        let (equal, _) = self.buckets[bucket].compare(signature, u32::MAX);
+        let equal = self.buckets[bucket].compare(signature, u32::MAX);
         let mut probes = Probes {
             buckets: 1,
             records: 0,
@@ -90,7 +90,7 @@ impl<K: SessionKey, F: SignatureFunction> PaperTable<K, F> {
                 prefetch(&self.buckets[bucket]);
             }
             for (home, _) in homes.iter_mut().zip(keys) {
-                home.2 = self.buckets[home.0].compare(home.1, u32::MAX).0;
+                home.2 = self.buckets[home.0].compare(home.1, u32::MAX);
                 if home.2 != 0 {
                     let lane = home.2.trailing_zeros() as usize;
                     self.records.prefetch(home.0 * LANES + lane);
@@ -113,7 +113,7 @@ impl<K: SessionKey, F: SignatureFunction> PaperTable<K, F> {
             return Err(AddError::Exists(place));
         }
         let (bucket, signature) = self.home(key);
-        let (free, _) = self.buckets[bucket].compare(0, u32::MAX);
+        let free = self.buckets[bucket].compare(0, u32::MAX);
         let index = if free != 0 {
             bucket * LANES + free.trailing_zeros() as usize
         } else {

@@ -1,7 +1,7 @@
 //! Hot records in their implied places (TL-3): key words first, then words for the caller.
 
 use super::key::SessionKey;
-use crate::memory::{Memory, prefetch};
+use crate::memory::{Memory, begins_with, prefetch};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Where a session's hot record is: slot `j` of bucket `i` is record `16 i + j`; conflicts lie after the
@@ -35,14 +35,7 @@ impl<K: SessionKey> Records<K> {
 
     #[inline(always)]
     pub(crate) fn matches(&self, index: usize, key: &K::Words) -> bool {
-        // Relaxed: one owner. No early exit: the words are on one line (two for IPv6).
-        self.words(index)
-            .iter()
-            .zip(key.as_ref())
-            .fold(0, |differ, (word, &wanted)| {
-                differ | (word.load(Ordering::Relaxed) ^ wanted)
-            })
-            == 0
+        begins_with(self.words(index), key.as_ref())
     }
 
     pub(crate) fn key(&self, index: usize) -> Option<K> {

@@ -11,13 +11,11 @@ use super::conflict::ConflictList;
 use super::functions::SignatureFunction;
 use super::key::SessionKey;
 use super::records::{Place, Records};
-use crate::memory::{Memory, Pages, prefetch};
+use crate::memory::{Memory, Pages};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub(super) const TAG: u32 = u32::MAX >> 1;
 pub(super) const FILTER: u32 = 1 << 31;
-/// Number of keys that a batched find keeps in flight.
-const STAGE: usize = 32;
 /// Sessions for each lane at which [`Shape::for_sessions`] sizes a table.
 const DESIGN_LOAD: f64 = 0.82;
 /// Sessions for each lane at which a table that may grow splits a bucket: lower than the design load, as
@@ -285,64 +283,6 @@ impl<K: SessionKey, F: SignatureFunction> SignatureTable<K, F> {
         (place, probes)
     }
 
-    /// Finds `keys` with their memory accesses overlapped and writes what [`find`](Self::find) would give
-    /// to the same place of `places`. Stops at the shorter of the two. From 8 keys on this pays; at 32 the
-    /// gain is nearly all there.
-    pub fn find_batch(&self, keys: &[K], places: &mut [Option<Place>]) {
-        for (keys, places) in keys.chunks(STAGE).zip(places.chunks_mut(STAGE)) {
-            self.find_stage(keys, places);
-        }
-    }
-
-    fn find_stage(&self, keys: &[K], places: &mut [Option<Place>]) {
-        let mut homes = [Home::default(); STAGE];
-        for (home, key) in homes.iter_mut().zip(keys) {
-            *home = self.home(key);
-            prefetch(&self.buckets[home.primary as usize]);
-        }
-        // Lanes of the primary bucket that match, and whether to look elsewhere if none does.
-        let mut candidates = [(0_u16, false); STAGE];
-        for ((candidate, home), _) in candidates.iter_mut().zip(&homes).zip(keys) {
-            let (equal, filter) = self.buckets[home.primary as usize].compare(home.tag, TAG);
-            let away = filter >> home.filter_bit() & 1 == 1;
-            *candidate = (equal, away);
-            if equal != 0 {
-                let lane = equal.trailing_zeros() as usize;
-                self.records.prefetch(home.primary as usize * LANES + lane);
-            } else if away {
-                prefetch(&self.buckets[self.second(*home) as usize]);
-            }
-        }
-        let mut waiting = [(0_u8, 0_u16); STAGE];
-        let mut waiters = 0;
-        let found = keys
-            .iter()
-            .zip(&homes)
-            .zip(&candidates)
-            .zip(places.iter_mut());
-        for (at, (((key, home), &(equal, away)), place)) in found.enumerate() {
-            *place = self.check(home.primary, equal, &key.to_words(), &mut 0);
-            if place.is_none() && away {
-                let second = self.second(*home);
-                let (equal, _) = self.buckets[second as usize].compare(home.tag, TAG);
-                if equal != 0 {
-                    let lane = equal.trailing_zeros() as usize;
-                    self.records.prefetch(second as usize * LANES + lane);
-                }
-                waiting[waiters] = (at as u8, equal);
-                waiters += 1;
-            }
-        }
-        for &(at, equal) in &waiting[..waiters] {
-            let at = usize::from(at);
-            let words = keys[at].to_words();
-            let second = self.second(homes[at]);
-            places[at] = self
-                .check(second, equal, &words, &mut 0)
-                .or_else(|| self.find_conflict(homes[at], &words, &mut 0));
-        }
-    }
-
     /// Adds a session and returns its place; its hot words are zero.
     ///
     /// # Errors
@@ -387,8 +327,9 @@ impl<K: SessionKey, F: SignatureFunction> SignatureTable<K, F> {
             ..Occupancy::default()
         };
         for (index, bucket) in self.buckets[..self.count as usize].iter().enumerate() {
-            let (empty, filter) = bucket.compare(0, TAG);
-            occupancy.filter_bits += filter.count_ones() as usize;
+            let empty = bucket.compare(0, TAG);
+            let filter = (0..LANES).filter(|&lane| bucket.get(lane) & FILTER != 0);
+            occupancy.filter_bits += filter.count();
             occupancy.fullest = occupancy.fullest.max(empty.count_zeros() as usize);
             for lane in (0..LANES).filter(|lane| empty >> lane & 1 == 0) {
                 let key = self.records.key(index * LANES + lane);
@@ -448,14 +389,15 @@ impl<K: SessionKey, F: SignatureFunction> SignatureTable<K, F> {
         words: &K::Words,
         probes: &mut Probes,
     ) -> Option<Place> {
-        let (equal, filter) = self.buckets[home.primary as usize].compare(home.tag, TAG);
+        let bucket = &self.buckets[home.primary as usize];
+        let equal = bucket.compare(home.tag, TAG);
         probes.buckets += 1;
         let place = self.check(home.primary, equal, words, &mut probes.records);
-        if place.is_some() || filter >> home.filter_bit() & 1 == 0 {
+        if place.is_some() || bucket.get(home.filter_bit()) & FILTER == 0 {
             return place;
         }
         let second = self.second(home);
-        let (equal, _) = self.buckets[second as usize].compare(home.tag, TAG);
+        let equal = self.buckets[second as usize].compare(home.tag, TAG);
         probes.buckets += 1;
         self.check(second, equal, words, &mut probes.records)
             .or_else(|| self.find_conflict(home, words, &mut probes.records))
@@ -480,7 +422,12 @@ impl<K: SessionKey, F: SignatureFunction> SignatureTable<K, F> {
         None
     }
 
-    fn find_conflict(&self, home: Home, words: &K::Words, records: &mut u32) -> Option<Place> {
+    pub(super) fn find_conflict(
+        &self,
+        home: Home,
+        words: &K::Words,
+        records: &mut u32,
+    ) -> Option<Place> {
         for (entry, signature) in self.conflicts.chain(home.root) {
             let index = self.pool_start() + entry;
             if signature == home.tag {
@@ -517,12 +464,12 @@ impl<K: SessionKey, F: SignatureFunction> SignatureTable<K, F> {
         hot: &[AtomicU64],
     ) -> Option<Place> {
         let second = self.second(home);
-        let (free, _) = self.buckets[home.primary as usize].compare(0, TAG);
+        let free = self.buckets[home.primary as usize].compare(0, TAG);
         if LANES as u32 - free.count_ones() < self.shape.primary_fill {
             let lane = free.trailing_zeros() as usize;
             return Some(self.fill(home.primary, lane, home.tag, words, hot));
         }
-        let (free_second, _) = self.buckets[second as usize].compare(0, TAG);
+        let free_second = self.buckets[second as usize].compare(0, TAG);
         if free != 0 && free_second.count_ones() <= free.count_ones() {
             let lane = free.trailing_zeros() as usize;
             return Some(self.fill(home.primary, lane, home.tag, words, hot));

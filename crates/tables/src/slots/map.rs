@@ -2,7 +2,7 @@
 
 use super::word::{State, Word};
 use super::worker::SlotWorker;
-use crate::memory::{Memory, Pages, Plain, Source, prefetch};
+use crate::memory::{Memory, Pages, Plain, Source, begins_with, prefetch};
 use crate::quiescent::{Domain, Epoch};
 use crate::signature::{Keyed, Session4, Session6, SessionKey};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -52,6 +52,7 @@ macro_rules! slot_key_of_session {
             type Words = <Self as SessionKey>::Words;
             type Record = <Self as SessionKey>::Record;
 
+            #[inline(always)]
             fn words(&self) -> Self::Words {
                 self.to_words()
             }
@@ -69,6 +70,7 @@ impl SlotKey for u64 {
     type Words = [u64; 1];
     type Record = [AtomicU64; 2];
 
+    #[inline(always)]
     fn words(&self) -> [u64; 1] {
         [*self]
     }
@@ -320,7 +322,7 @@ impl<K: SlotKey> SlotMap<K> {
     /// Finds the record of a key.
     #[inline]
     pub fn find(&self, key: &K) -> Option<SlotRef> {
-        self.find_at(self.place(key), key.words().as_ref())
+        self.find_at(self.place(key), &key.words())
     }
 
     /// Finds `keys` with their memory accesses overlapped and writes what [`find`](Self::find) would give
@@ -343,7 +345,7 @@ impl<K: SlotKey> SlotMap<K> {
             }
             let places = places.iter().zip(&matches);
             for ((found, (place, &matches)), key) in found.iter_mut().zip(places).zip(keys) {
-                *found = self.check(*place, matches, key.words().as_ref());
+                *found = self.check(*place, matches, &key.words());
             }
         }
     }
@@ -412,7 +414,7 @@ impl<K: SlotKey> SlotMap<K> {
     pub(crate) fn claim(&self, key: &K, value: &[u64]) -> Result<Claim, InsertError> {
         let place = self.place(key);
         let words = key.words();
-        if let Some(found) = self.find_at(place, words.as_ref()) {
+        if let Some(found) = self.find_at(place, &words) {
             return Err(InsertError::Exists(found));
         }
         let slot = self.claim_slot(place).ok_or(InsertError::Full)?;
@@ -690,16 +692,16 @@ impl<K: SlotKey> SlotMap<K> {
     }
 
     #[inline]
-    fn find_at(&self, place: Place, key: &[u64]) -> Option<SlotRef> {
+    fn find_at(&self, place: Place, key: &K::Words) -> Option<SlotRef> {
         self.check(place, self.matches(place), key)
     }
 
     /// The record of a key among the slots of `matches`.
     #[inline(always)]
-    fn check(&self, place: Place, mut matches: u32, key: &[u64]) -> Option<SlotRef> {
+    fn check(&self, place: Place, mut matches: u32, key: &K::Words) -> Option<SlotRef> {
         while let Some(slot) = place.slot_of(matches) {
             let word = self.load(slot);
-            if word.is_live_with(place.tag) && self.key_is(slot, key) {
+            if word.is_live_with(place.tag) && begins_with(self.record(slot), key.as_ref()) {
                 let found = reference(slot, word);
                 if self.is_still(found) {
                     return Some(found);
@@ -738,11 +740,7 @@ impl<K: SlotKey> SlotMap<K> {
 
     #[inline]
     fn key_is(&self, slot: u32, key: &[u64]) -> bool {
-        // Relaxed: checked by the word afterwards.
-        self.record(slot)
-            .iter()
-            .zip(key)
-            .all(|(word, &wanted)| word.load(Ordering::Relaxed) == wanted)
+        begins_with(self.record(slot), key)
     }
 
     fn key_at(&self, slot: u32) -> Option<K> {
@@ -753,7 +751,7 @@ impl<K: SlotKey> SlotMap<K> {
         K::from_key_words(&words[..Self::KEY_WORDS])
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&self, key: &K) -> Place {
         let hash = self.hash.hash_words(key.words().as_ref());
         let buckets = self.lines.len() as u64;
