@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use io::wait::PollSet;
 use io::{Batch, PortId};
 use wire::{DropReason, Instant};
 
@@ -42,6 +43,8 @@ pub struct Graph {
     /// What each port is to send.
     tx: Vec<Lane>,
     calls: u64,
+    /// Nodes that get work by other ways than frames and timers.
+    polled: Vec<u8>,
     /// Reads a clock for the timing of nodes, nanoseconds.
     time: Option<fn() -> Instant>,
 }
@@ -55,7 +58,14 @@ impl Graph {
         counters: Arc<[NodeCounters]>,
         ports: usize,
     ) -> Self {
+        let is_polled = |stage: &Stage| matches!(stage, Stage::Node(node) if node.is_polled());
+        let polled = (0_u8..)
+            .zip(&stages)
+            .filter(|(_, stage)| is_polled(stage))
+            .map(|(index, _)| index)
+            .collect();
         let mut graph = Self {
+            polled,
             deadlines: vec![None; stages.len()],
             stages,
             bases,
@@ -237,6 +247,50 @@ impl Graph {
                 node.handle_timeout(cx, &mut self.outlets);
                 self.note_deadline(stage);
                 self.finish(stage, cx, tap);
+            }
+        }
+    }
+
+    /// Lets the nodes that have work of their own do some; returns how much was done.
+    #[inline]
+    pub(crate) fn work(&mut self, cx: &mut Context<'_>, tap: &mut Tap) -> u32 {
+        let mut done = 0;
+        for index in 0..self.polled.len() {
+            let stage = usize::from(self.polled[index]);
+            if let Stage::Node(node) = &mut self.stages[stage]
+                && node.has_work()
+            {
+                self.outlets.base = self.bases[stage];
+                done += node.work(cx, &mut self.outlets);
+                self.note_deadline(stage);
+                self.finish(stage, cx, tap);
+            }
+        }
+        done
+    }
+
+    /// Tells whether any node gets work by other ways than frames and timers.
+    #[inline]
+    pub(crate) fn is_polled(&self) -> bool {
+        !self.polled.is_empty()
+    }
+
+    /// Prepares the nodes for a sleep; tells whether one has work.
+    pub(crate) fn arm(&mut self, set: &mut PollSet) -> bool {
+        let mut has_work = false;
+        for stage in &self.polled {
+            if let Stage::Node(node) = &mut self.stages[usize::from(*stage)] {
+                has_work |= node.arm(set);
+            }
+        }
+        has_work
+    }
+
+    /// Ends a sleep, or a preparation for one.
+    pub(crate) fn disarm(&mut self) {
+        for stage in &self.polled {
+            if let Stage::Node(node) = &mut self.stages[usize::from(*stage)] {
+                node.disarm();
             }
         }
     }

@@ -248,6 +248,15 @@ impl Spread {
         let hash = wire::flow_hash(&key, &self.secret);
         frame.flow_hash = hash as u32;
         frame.flags |= FrameFlags::FLOW_HASH;
+        self.worker_of_hash(hash)
+    }
+
+    /// Returns the worker that a flow belongs to, whichever its direction.
+    pub fn worker_of(&self, key: &FlowKey) -> WorkerId {
+        self.worker_of_hash(wire::flow_hash(key, &self.secret))
+    }
+
+    fn worker_of_hash(&self, hash: u64) -> WorkerId {
         // Multiply and shift spreads the high bits without a division.
         WorkerId(((u64::from(hash as u32) * u64::from(self.workers)) >> 32) as u16)
     }

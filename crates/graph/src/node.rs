@@ -3,6 +3,7 @@
 use core::any::Any;
 use std::sync::Arc;
 
+use io::wait::PollSet;
 use io::{Batch, Pool, WorkerId};
 use wire::Instant;
 
@@ -28,6 +29,9 @@ pub struct Context<'a> {
     /// The worker's frames: take one to originate a packet. A frame that a node is done with goes to
     /// [`Outlets::consume`] or [`Outlets::drop`], which count it, rather than straight to the pool.
     pub pool: &'a mut Pool,
+    /// Packets for which the transmit queues had no room at the end of the last pass. A node that originates
+    /// packets at its own pace waits while there are any.
+    pub held_pkts: usize,
 }
 
 /// A stage of packet processing, owned by one worker.
@@ -53,6 +57,32 @@ pub trait Node: Send + core::fmt::Debug {
 
     /// Does what is due at `cx.now`; may send frames by `out`.
     fn handle_timeout(&mut self, _cx: &mut Context<'_>, _out: &mut Outlets) {}
+
+    /// Tells whether the node gets work by other ways than frames and timers (rings of applications): then
+    /// [`Node::has_work`], [`Node::arm`] and [`Node::disarm`] are called. Asked once, when the graph is built.
+    fn is_polled(&self) -> bool {
+        false
+    }
+
+    /// Tells whether there is such work. Asked in every pass: it costs a load or two.
+    fn has_work(&self) -> bool {
+        false
+    }
+
+    /// Does a bounded part of that work; may send frames by `out`. Returns how much, in packets or calls: it
+    /// counts as received packets do for how the worker waits.
+    fn work(&mut self, _cx: &mut Context<'_>, _out: &mut Outlets) -> u32 {
+        0
+    }
+
+    /// Prepares to sleep: announces it to who brings work, adds descriptors by which that ends the sleep to
+    /// `set`, then looks for work once more and tells whether there is some.
+    fn arm(&mut self, _set: &mut PollSet) -> bool {
+        false
+    }
+
+    /// Ends a sleep, or a preparation for one.
+    fn disarm(&mut self) {}
 
     /// Lets go of every frame that the node holds: the worker ends. Frames sent by `out` still leave.
     fn stop(&mut self, _cx: &mut Context<'_>, _out: &mut Outlets) {}

@@ -163,6 +163,7 @@ pub struct Worker {
     published: Instant,
     cpu_read: Instant,
     held_spins: u32,
+    held_pkts: usize,
     life: Life,
     report: DrainReport,
 }
@@ -198,6 +199,7 @@ impl Worker {
             published: now,
             cpu_read: now,
             held_spins: 0,
+            held_pkts: 0,
             life: Life::Running,
             report: DrainReport {
                 frames,
@@ -254,10 +256,19 @@ impl Worker {
             self.with_graph(now, |graph, cx, tap| graph.handle_timeout(cx, tap));
             self.run(now);
         }
+        if self.graph.is_polled() {
+            let mut done = 0;
+            self.with_graph(now, |graph, cx, tap| done = graph.work(cx, tap));
+            if done > 0 {
+                pkts += done;
+                self.run(now);
+            }
+        }
         if self.graph.has_pending() {
             self.run(now);
         }
         let held = self.transmit(now);
+        self.held_pkts = held;
         if !self.mesh.is_alone() {
             self.hand_over(now);
         }
@@ -381,6 +392,7 @@ impl Worker {
             now,
             worker: self.mesh.id(),
             pool: &mut self.pool,
+            held_pkts: self.held_pkts,
         };
         f(&mut self.graph, &mut cx, &mut self.tap);
     }
@@ -554,6 +566,7 @@ impl Worker {
         } else {
             bell.prepare();
         }
+        ready |= self.graph.arm(set);
         set.add(std::os::fd::AsFd::as_fd(bell));
         ready = ready || !self.messages.is_empty() || !self.mesh.is_empty();
         if ready {
@@ -575,6 +588,7 @@ impl Worker {
                 queue.disarm();
             }
         }
+        self.graph.disarm();
         self.mesh.bell().cancel();
     }
 

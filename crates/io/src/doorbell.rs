@@ -77,8 +77,9 @@ impl Doorbell {
         must
     }
 
+    /// Makes the descriptor readable whether anybody sleeps or not: for who has a flag of its own for that.
     #[cold]
-    fn signal(&self) {
+    pub fn signal(&self) {
         // It cannot fail short of 2^64 rings without a reader.
         let _ = (&self.event).write(&1_u64.to_ne_bytes());
     }

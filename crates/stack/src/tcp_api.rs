@@ -329,7 +329,25 @@ impl Stack {
         &mut self,
         now: Instant,
         handle: TcpHandle,
-        data: &[u8],
+        mut data: &[u8],
+    ) -> Result<usize, Error> {
+        self.tcp_send_with(now, handle, data.len(), |room| {
+            let (piece, later) = data.split_at(room.len());
+            room.copy_from_slice(piece);
+            data = later;
+        })
+    }
+
+    /// As [`tcp_send`](Self::tcp_send), for `bytes` bytes that `fill` writes to where they wait, piece by piece.
+    ///
+    /// # Errors
+    /// As `tcp_send`.
+    pub fn tcp_send_with(
+        &mut self,
+        now: Instant,
+        handle: TcpHandle,
+        bytes: usize,
+        fill: impl FnMut(&mut [u8]),
     ) -> Result<usize, Error> {
         let tcb = self.tcb(handle)?;
         if let Some(error) = tcb.error.take() {
@@ -340,7 +358,7 @@ impl Stack {
             State::Established | State::CloseWait if !tcb.has(Flag::FIN_QUEUED) => {}
             _ => return Err(Error::BrokenPipe),
         }
-        if data.is_empty() {
+        if bytes == 0 {
             return Ok(0);
         }
         let index = handle.index;
@@ -350,11 +368,10 @@ impl Stack {
         tcb.activate(&mut ctx);
         // The answer acknowledges what was asked.
         tcb.quick = 0;
-        let taken = tcb
-            .active
-            .as_mut()
-            .map_or(0, |active| active.send.push(data, limit, ctx.pool));
-        if taken < data.len() {
+        let taken = tcb.active.as_mut().map_or(0, |active| {
+            active.send.push_with(bytes, limit, ctx.pool, fill)
+        });
+        if taken < bytes {
             tcb.flags.insert(Flag::WANTS_ROOM);
         }
         self.tcp.settle(index, now_ns, &mut self.told);

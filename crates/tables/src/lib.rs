@@ -18,6 +18,7 @@ pub mod memory;
 #[expect(unsafe_code, reason = "bitmaps of atomics are plain memory")]
 pub mod port_allocator;
 pub mod quiescent;
+pub mod ready;
 #[expect(
     unsafe_code,
     reason = "rings move values through shared slots; loom models them"

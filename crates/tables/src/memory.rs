@@ -40,6 +40,13 @@ unsafe impl Plain for AtomicU64 {
     }
 }
 
+// SAFETY: an atomic integer in a transparent wrapper; unknown patterns of bits are handled as "asleep".
+unsafe impl Plain for crate::sleep::SleepFlag {
+    fn zeroed() -> Self {
+        Self::new()
+    }
+}
+
 // SAFETY: an array of plain values is plain.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     fn zeroed() -> Self {

@@ -15,6 +15,7 @@ const ASLEEP_HUNGRY: u32 = 2;
 /// fences in these calls one comes first, so that either the owner sees the work or the bringer sees
 /// that the owner sleeps (both may happen; then the signal is spurious).
 #[derive(Debug)]
+#[repr(transparent)]
 pub struct SleepFlag {
     state: AtomicU32,
 }

@@ -19,9 +19,23 @@ impl SendBuffer {
     }
     /// Appends as much of `data` as `limit` (bytes in all) and the pool allow; returns how much.
     pub(crate) fn push(&mut self, mut data: &[u8], limit: usize, pool: &mut BlockPool) -> usize {
+        self.push_with(data.len(), limit, pool, |room| {
+            let (now, later) = data.split_at(room.len());
+            room.copy_from_slice(now);
+            data = later;
+        })
+    }
+    /// As [`push`](Self::push), for `bytes` bytes that `fill` writes, piece by piece.
+    pub(crate) fn push_with(
+        &mut self,
+        bytes: usize,
+        limit: usize,
+        pool: &mut BlockPool,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> usize {
         let mut taken = 0;
-        data = data.get(..limit.saturating_sub(self.len)).unwrap_or(data);
-        while !data.is_empty() {
+        let bytes = bytes.min(limit.saturating_sub(self.len));
+        while taken < bytes {
             let at = (self.start + self.len) % BLOCK_BYTES;
             if self.start + self.len == self.blocks.len() * BLOCK_BYTES {
                 let Some(block) = pool.take() else { break };
@@ -30,12 +44,10 @@ impl SendBuffer {
             let Some(room) = self.blocks.back_mut().and_then(|block| block.get_mut(at..)) else {
                 break;
             };
-            let bytes = room.len().min(data.len());
-            let (now, later) = data.split_at(bytes);
-            room[..bytes].copy_from_slice(now);
-            data = later;
-            self.len += bytes;
-            taken += bytes;
+            let piece = room.len().min(bytes - taken);
+            fill(&mut room[..piece]);
+            self.len += piece;
+            taken += piece;
         }
         taken
     }

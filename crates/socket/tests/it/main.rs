@@ -1,0 +1,4 @@
+//! Sockets over links in memory, and against real kernels over veth.
+
+mod errors;
+mod memory;
