@@ -1,6 +1,7 @@
 //! `cargo xtask`: the chores of the workspace.
 #![forbid(unsafe_code)]
 
+mod bpf;
 mod claims;
 mod docs;
 mod packages;
@@ -31,6 +32,8 @@ enum Chore {
     Tidy,
     /// Writes the generated parts of the docs anew.
     Docs,
+    /// Compiles the kernel's programs and writes the objects beside their source.
+    Bpf(bpf::Options),
     /// Runs the programs behind `bench/claims.toml` and says which claims hold.
     Claims(claims::Options),
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Chore::Soak(options) => soak::run(&options),
         Chore::Tidy => tidy::run(),
         Chore::Docs => docs::write(),
+        Chore::Bpf(options) => bpf::run(&options),
         Chore::Claims(options) => claims::run(&options),
     };
     match done {

@@ -1,7 +1,11 @@
 //! The Debian packages that some tests need, and their installation.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::workspace;
 
 /// A tool that tests use, and the Debian package that has it.
 struct Need {
@@ -63,6 +67,11 @@ const NEEDS: &[Need] = &[
         package: "dpdk-dev",
         purpose: "DPDK's testpmd as a yardstick",
     },
+    Need {
+        file: "/usr/lib/llvm-22/bin/llc",
+        package: "llvm-22",
+        purpose: "the kernel's programs are compiled and compared",
+    },
 ];
 
 /// Installs what is missing where it may, says so, and returns one line for each need that stays unmet.
@@ -105,6 +114,103 @@ pub(crate) fn dpdk_features() -> &'static [&'static str] {
     } else {
         &[]
     }
+}
+
+/// The packages of a rustc that compiles for BPF, besides the one with its libraries. They are unpacked, not
+/// installed, as they would displace another rustc.
+const BPF_COMPILER: &[&str] = &["rustc-web", "libstd-rust-web-dev-bpf"];
+
+/// Returns the package with the compiler's libraries, whose name has its version.
+fn bpf_compiler_libraries() -> Option<String> {
+    let depends = Command::new("apt-cache")
+        .args(["depends", "libstd-rust-web-dev"])
+        .output()
+        .ok()?;
+    String::from_utf8_lossy(&depends.stdout)
+        .split_whitespace()
+        .find(|word| word.starts_with("libstd-rust-web-1."))
+        .map(str::to_owned)
+}
+
+/// A rustc for BPF.
+#[derive(Debug)]
+pub(crate) struct BpfCompiler {
+    /// Where its `bin` and `lib` are.
+    prefix: PathBuf,
+}
+
+impl BpfCompiler {
+    /// Starts a command line of it.
+    pub(crate) fn command(&self) -> Command {
+        let libraries = [
+            self.prefix.join("lib"),
+            self.prefix
+                .join(format!("lib/{}-linux-gnu", std::env::consts::ARCH)),
+        ];
+        let mut command = Command::new(self.prefix.join("bin/rustc"));
+        command
+            .arg("--sysroot")
+            .arg(&self.prefix)
+            .env(
+                "LD_LIBRARY_PATH",
+                std::env::join_paths(libraries).unwrap_or_default(),
+            )
+            // Inline assembly for BPF is not stable.
+            .env("RUSTC_BOOTSTRAP", "1");
+        command
+    }
+}
+
+/// Returns the folder for what the compilation for BPF needs and makes.
+pub(crate) fn bpf_folder() -> Result<PathBuf> {
+    let folder = workspace::root()?.join("target/bpf");
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Finds the compiler for BPF, or fetches it.
+pub(crate) fn bpf_compiler() -> Result<BpfCompiler> {
+    let folder = bpf_folder()?;
+    let compiler = BpfCompiler {
+        prefix: folder.join("debian/usr"),
+    };
+    if compiler.prefix.join("bin/rustc").exists() {
+        return Ok(compiler);
+    }
+    println!("xtask: fetching Debian's {}", BPF_COMPILER.join(", "));
+    let fetched = Command::new("apt-get")
+        .args(["download", "-q"])
+        .args(BPF_COMPILER)
+        .args(bpf_compiler_libraries())
+        .current_dir(&folder)
+        .stdout(std::process::Stdio::null())
+        .status();
+    ensure!(
+        fetched.is_ok_and(|status| status.success()),
+        "apt-get download {} failed; the packages are in Debian 12 with its security updates",
+        BPF_COMPILER.join(" ")
+    );
+    for entry in std::fs::read_dir(&folder)? {
+        let package = entry?.path();
+        if package
+            .extension()
+            .is_some_and(|extension| extension == "deb")
+        {
+            let unpacked = Command::new("dpkg")
+                .arg("-x")
+                .arg(&package)
+                .arg(folder.join("debian"))
+                .status();
+            ensure!(
+                unpacked.is_ok_and(|status| status.success()),
+                "dpkg -x {} failed",
+                package.display()
+            );
+            std::fs::remove_file(&package)?;
+        }
+    }
+    Ok(compiler)
 }
 
 /// Tells whether this process runs as root.

@@ -95,6 +95,13 @@ const LEVELS: &[Level] = &[
         )
     },
     Level {
+        needs: Some("/usr/lib/llvm-22/bin/llc"),
+        ..level(
+            "the kernel's programs are what their source gives",
+            &["xtask", "bpf", "--check"],
+        )
+    },
+    Level {
         needs: None,
         name: "models (loom)",
         arguments: &[

@@ -130,6 +130,37 @@ impl Insn {
         }
     }
 
+    /// Reads an instruction of an object file for this machine's byte order.
+    pub fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self {
+            code: bytes[0],
+            registers: bytes[1],
+            offset: i16::from_ne_bytes([bytes[2], bytes[3]]),
+            immediate: i32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+        }
+    }
+
+    /// Puts a map's descriptor into the first half of a wide load, as [`Asm::load_map`] writes it. `None` if the
+    /// instruction is not one.
+    pub fn with_map(self, map_fd: i32) -> Option<Self> {
+        let wide_load = op::LD | op::MODE_IMM | Width::U64 as u8;
+        let dst = if cfg!(target_endian = "little") {
+            self.registers & 0x0f
+        } else {
+            self.registers >> 4
+        };
+        let registers = if cfg!(target_endian = "little") {
+            op::PSEUDO_MAP_FD << 4 | dst
+        } else {
+            dst << 4 | op::PSEUDO_MAP_FD
+        };
+        (self.code == wide_load).then_some(Self {
+            registers,
+            immediate: map_fd,
+            ..self
+        })
+    }
+
     /// Returns the instruction's bytes in memory order.
     pub fn to_bytes(self) -> [u8; 8] {
         let mut bytes = [0; 8];
@@ -418,6 +449,19 @@ mod tests {
             bytes(asm),
             [0x18, 0x21, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0]
         );
+    }
+
+    #[test]
+    fn an_object_files_map_load_gets_its_descriptor() {
+        let mut asm = Asm::new();
+        asm.load_map(Reg::R1, 9).exit();
+        let program = asm.finish().expect("assembles");
+        let mut blank = program[0].to_bytes();
+        blank[1] = Insn::new(0, Reg::R1, 0, 0, 0).registers;
+        blank[4..].fill(0);
+        let read = Insn::from_bytes(blank);
+        assert_eq!(read.with_map(9), Some(program[0]));
+        assert_eq!(program[2].with_map(9), None, "exit is no wide load");
     }
 
     #[test]

@@ -27,6 +27,10 @@ const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// `BPF_LINK_TYPE_XDP`
 const LINK_TYPE_XDP: u32 = 6;
+/// `BPF_F_MMAPABLE`
+const MMAPABLE: u32 = 1 << 10;
+/// Room for the packet of a test run, bytes; the kernel gives a frame one page.
+const TEST_PACKET_BYTES: usize = 4096;
 /// `BPF_F_TEST_XDP_LIVE_FRAMES`
 const TEST_LIVE_FRAMES: u32 = 1 << 1;
 /// Room for the verifier's log, bytes.
@@ -123,6 +127,10 @@ fn object_name(name: &str) -> [u8; 16] {
 pub enum MapKind {
     /// Values by index.
     Array = 2,
+    /// Programs by index, for tail calls.
+    ProgramArray = 3,
+    /// Values by index, one for each processor.
+    PerCpuArray = 6,
     /// AF_XDP sockets by receive queue.
     XskMap = 17,
 }
@@ -131,6 +139,7 @@ pub enum MapKind {
 #[derive(Debug)]
 pub struct Map {
     fd: OwnedFd,
+    value_bytes: usize,
 }
 
 #[repr(C)]
@@ -166,16 +175,41 @@ impl Map {
         value_bytes: u32,
         entries: u32,
     ) -> Result<Self, BpfError> {
+        Self::create_with(kind, name, value_bytes, entries, 0)
+    }
+
+    /// Creates an array map that can be mapped into memory by its descriptor ([`AsFd`]): value after value, each
+    /// of `value_bytes` rounded up to 8.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn create_mappable(name: &str, value_bytes: u32, entries: u32) -> Result<Self, BpfError> {
+        Self::create_with(MapKind::Array, name, value_bytes, entries, MMAPABLE)
+    }
+
+    fn create_with(
+        kind: MapKind,
+        name: &str,
+        value_bytes: u32,
+        entries: u32,
+        flags: u32,
+    ) -> Result<Self, BpfError> {
         let mut attribute = MapCreate {
             map_type: kind as u32,
             key_size: 4,
             value_size: value_bytes,
             max_entries: entries,
+            map_flags: flags,
             map_name: object_name(name),
             ..MapCreate::default()
         };
         let fd = owned(bpf(cmd::MAP_CREATE, "map create", &mut attribute)?);
-        Ok(Self { fd })
+        let value_bytes = match kind {
+            // One value a processor, each rounded up to 8 bytes.
+            MapKind::PerCpuArray => value_bytes.next_multiple_of(8) as usize * possible_cpus(),
+            MapKind::Array | MapKind::ProgramArray | MapKind::XskMap => value_bytes as usize,
+        };
+        Ok(Self { fd, value_bytes })
     }
 
     fn element(&self, key: &u32, value: *const u8) -> MapElement {
@@ -193,8 +227,40 @@ impl Map {
     /// # Errors
     /// The kernel's answer.
     pub fn set_u32(&self, key: u32, value: u32) -> Result<(), BpfError> {
+        self.check_length(4, "map update")?;
         let mut attribute = self.element(&key, core::ptr::from_ref(&value).cast());
         bpf(cmd::MAP_UPDATE_ELEM, "map update", &mut attribute).map(drop)
+    }
+
+    /// Stores a value.
+    ///
+    /// # Errors
+    /// `EINVAL` if it has not the length of the map's values; else the kernel's answer.
+    pub fn set(&self, key: u32, value: &[u8]) -> Result<(), BpfError> {
+        self.check_length(value.len(), "map update")?;
+        let mut attribute = self.element(&key, value.as_ptr());
+        bpf(cmd::MAP_UPDATE_ELEM, "map update", &mut attribute).map(drop)
+    }
+
+    /// Sums a 64-bit value of a map over all processors.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn sum_u64(&self, key: u32) -> Result<u64, BpfError> {
+        let mut value = vec![0_u64; self.value_bytes.div_ceil(8)];
+        let mut attribute = self.element(&key, value.as_mut_ptr().cast());
+        bpf(cmd::MAP_LOOKUP_ELEM, "map lookup", &mut attribute)?;
+        Ok(value.iter().sum())
+    }
+
+    fn check_length(&self, length: usize, command: &'static str) -> Result<(), BpfError> {
+        if length == self.value_bytes {
+            return Ok(());
+        }
+        Err(BpfError::Call {
+            command,
+            source: io::Error::from_raw_os_error(libc::EINVAL),
+        })
     }
 
     /// Reads a 64-bit value of an array map whose values are 64 bits.
@@ -202,6 +268,7 @@ impl Map {
     /// # Errors
     /// The kernel's answer.
     pub fn get_u64(&self, key: u32) -> Result<u64, BpfError> {
+        self.check_length(8, "map lookup")?;
         let mut value = 0u64;
         let mut attribute = self.element(&key, core::ptr::from_mut(&mut value).cast());
         bpf(cmd::MAP_LOOKUP_ELEM, "map lookup", &mut attribute)?;
@@ -221,6 +288,32 @@ impl Map {
     pub fn raw_fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Returns how many processors this machine may have, as the kernel counts the values of a per-CPU map
+/// (`/sys/devices/system/cpu/possible`: ranges like `0-3,8`).
+fn possible_cpus() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = text.trim().rsplit(['-', ',']).next();
+    last.and_then(|last| last.parse::<usize>().ok())
+        .map_or(1, |last| last + 1)
+}
+
+/// What a test run did to a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestRunResult {
+    /// The verdict (the value of [`super::asm::XdpAction`]).
+    pub verdict: u32,
+    /// The packet afterwards.
+    pub packet: Vec<u8>,
+    /// What one run took, ns, on average.
+    pub run_ns: u32,
 }
 
 /// A loaded XDP program.
@@ -338,6 +431,31 @@ impl Program {
         };
         bpf(cmd::PROG_TEST_RUN, "program test run", &mut attribute)?;
         Ok(attribute.retval)
+    }
+
+    /// Runs the program `repeat` times on the same memory, in which a packet is at first, as if loopback of the
+    /// caller's namespace had received it.
+    ///
+    /// # Errors
+    /// The kernel's answer; `EINTR` if a signal came.
+    pub fn run(&self, packet: &[u8], repeat: u32) -> Result<TestRunResult, BpfError> {
+        let mut out = vec![0; TEST_PACKET_BYTES];
+        let mut attribute = TestRun {
+            prog_fd: self.fd.as_raw_fd() as u32,
+            data_size_in: packet.len() as u32,
+            data_in: packet.as_ptr() as u64,
+            data_size_out: out.len() as u32,
+            data_out: out.as_mut_ptr() as u64,
+            repeat,
+            ..TestRun::default()
+        };
+        bpf(cmd::PROG_TEST_RUN, "program test run", &mut attribute)?;
+        out.truncate(attribute.data_size_out as usize);
+        Ok(TestRunResult {
+            verdict: attribute.retval,
+            packet: out,
+            run_ns: attribute.duration,
+        })
     }
 
     /// Makes `repeat` copies of a packet and runs the program on each as if it had been received,

@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+
+mod buffer;
+mod cache;
+mod kernel;
+#[expect(
+    unsafe_code,
+    reason = "maps memory that the kernel's program reads too, and views it as the shared types"
+)]
+mod memory;
+mod object;
+pub mod shared;
+
+pub use buffer::Buffer;
+pub use cache::{Cache, Refusal, Stored};
+pub use kernel::{AttachError, KernelCache, LoadError, Port};
+pub use memory::{Arrays, Sizes, monotonic_ns};
+pub use object::ObjectError;
+pub use shared::answer::{OUTCOMES, Outcome};
