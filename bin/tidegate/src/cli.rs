@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use control::api::AddressRange;
 
 const EXIT_CODES: &str = "Exit codes:
   0  done
@@ -120,6 +121,9 @@ pub(crate) enum Command {
     /// Neighbours (ARP and NDP) of a running node.
     #[command(subcommand)]
     Neighbour(List),
+    /// Connections that the firewall of a running node tracks.
+    #[command(subcommand)]
+    Session(Session),
     /// Bridges of a running node, with the stations that they have learnt.
     #[command(subcommand)]
     Bridge(List),
@@ -139,6 +143,75 @@ pub(crate) enum Command {
 pub(crate) enum List {
     /// Lists them.
     Ls,
+}
+
+/// What to do with connections.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Session {
+    /// Lists them, one a line, as conntrack does.
+    ///
+    /// For example: tidegate session ls -p tcp -s 10.0.0.0/8 --dport 443 --state established
+    Ls(SessionLs),
+    /// Prints one line for each connection that is opened or ends, until interrupted.
+    Events(SessionMatch),
+    /// Ends connections: the next packet of one is judged as the first of a new one.
+    Rm(SessionRm),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionLs {
+    #[command(flatten)]
+    pub(crate) which: SessionMatch,
+    /// Prints how many there are, by protocol and state, not each of them.
+    #[arg(long)]
+    pub(crate) count: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionRm {
+    #[command(flatten)]
+    pub(crate) which: SessionMatch,
+    /// Ends all connections; without it, some filter is required.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// Which connections; each option narrows.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SessionMatch {
+    /// IP protocol: tcp, udp, icmp, icmpv6, sctp, dccp, gre, esp, or a number.
+    #[arg(short = 'p', long = "proto", value_name = "PROTOCOL", value_parser = parse_protocol)]
+    pub(crate) protocol: Option<u8>,
+    /// Original source: an address or prefix.
+    #[arg(short = 's', long = "src", value_name = "PREFIX")]
+    pub(crate) source: Option<AddressRange>,
+    /// Original destination: an address or prefix.
+    #[arg(short = 'd', long = "dst", value_name = "PREFIX")]
+    pub(crate) destination: Option<AddressRange>,
+    /// Any of the addresses, translated ones too.
+    #[arg(short = 'a', long = "address", value_name = "PREFIX")]
+    pub(crate) address: Option<AddressRange>,
+    /// Original source port.
+    #[arg(long = "sport", value_name = "PORT")]
+    pub(crate) source_port: Option<u16>,
+    /// Original destination port.
+    #[arg(long = "dport", value_name = "PORT")]
+    pub(crate) destination_port: Option<u16>,
+    /// Any of the ports, translated ones too.
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// TCP state, such as established or syn_sent.
+    #[arg(long, value_name = "STATE")]
+    pub(crate) state: Option<String>,
+    /// Mark.
+    #[arg(long, value_name = "MARK")]
+    pub(crate) mark: Option<u32>,
+    /// Zone.
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) zone: Option<u16>,
+    /// Translated ones only.
+    #[arg(long)]
+    pub(crate) nat: bool,
 }
 
 #[derive(Debug, Args)]
@@ -266,6 +339,26 @@ pub(crate) struct ManArgs {
     /// Directory to write all pages to; without it, tidegate(1) goes to stdout.
     #[arg(value_name = "DIRECTORY", value_hint = ValueHint::DirPath)]
     pub(crate) directory: Option<PathBuf>,
+}
+
+/// Names of IP protocols that connections have (IANA's keywords).
+pub(crate) const PROTOCOLS: [(&str, u8); 8] = [
+    ("icmp", 1),
+    ("tcp", 6),
+    ("udp", 17),
+    ("dccp", 33),
+    ("gre", 47),
+    ("esp", 50),
+    ("icmpv6", 58),
+    ("sctp", 132),
+];
+
+fn parse_protocol(text: &str) -> Result<u8, String> {
+    let named = PROTOCOLS.iter().find(|(name, _)| *name == text);
+    named
+        .map(|(_, number)| *number)
+        .or_else(|| text.parse().ok())
+        .ok_or_else(|| "neither the name nor the number of an IP protocol".to_owned())
 }
 
 /// Reads seconds, fractions allowed, from 0.05 to a day.

@@ -54,6 +54,7 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Port(_) => command::list::ports(global),
         Command::Route(_) => command::list::routes(global),
         Command::Neighbour(_) => command::list::neighbours(global),
+        Command::Session(what) => command::session::run(global, what),
         Command::Bridge(_) => command::list::bridges(global),
         Command::Bench(bench) => command::bench::run(global, bench),
         Command::Reload => command::reload::run(global),

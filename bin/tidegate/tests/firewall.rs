@@ -3,14 +3,14 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{finish, wait_until};
-use control::api::Stats;
+use common::{finish, tidegate, wait_until};
+use control::api::{SessionChange, SessionEvent, SessionInfo, Stats};
 use control::socket::Client;
 use lab::netns::Namespace;
 use lab::{Line, LineOptions, need};
@@ -264,4 +264,77 @@ fn connections_survive_a_killed_node() {
     let (_, other) = listener.accept().unwrap();
     assert_ne!(other, outer, "no port is given out twice");
     drop(third);
+}
+
+#[test]
+fn connections_are_listed_told_and_ended() {
+    let test = "connections_are_listed_told_and_ended";
+    if !need::root(test) || !need::program(test, "ip") {
+        return;
+    }
+    let gateway = Gateway::start("4000");
+    let session = |arguments: &[&str]| {
+        let mut command = tidegate();
+        command.arg("--socket").arg(gateway.socket());
+        finish(command.arg("session").args(arguments))
+    };
+    let mut events = tidegate()
+        .arg("--socket")
+        .arg(gateway.socket())
+        .args(["session", "events", "--json", "-p", "tcp"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(events.stdout.take().unwrap()).lines();
+    let listener = listen(&gateway.line.right.namespace, 4000);
+    // The watcher may subscribe late: connections are made until it has seen one.
+    let seen = std::thread::spawn(move || {
+        let first = told.next().unwrap().unwrap();
+        (serde_json::from_str::<SessionEvent>(&first).unwrap(), told)
+    });
+    let mut clients = Vec::new();
+    assert!(wait_until(PATIENCE, || {
+        clients.extend(gateway.connect(4000, Duration::from_secs(3)));
+        seen.is_finished() && !clients.is_empty()
+    }));
+    let (event, told) = seen.join().unwrap();
+    assert_eq!(event.change, SessionChange::New);
+    let (client, node) = (
+        gateway.line.left.address(),
+        gateway.line.right.node_address(),
+    );
+    assert_eq!(event.session.original.source, client);
+    assert_eq!(event.session.reply.destination, node);
+    assert!(event.session.snat);
+    let (_server, peer) = listener.accept().unwrap();
+
+    let listed = session(&["ls", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(listed["matched"], listed["total"]);
+    let sessions: Vec<SessionInfo> = serde_json::from_value(listed["sessions"].clone()).unwrap();
+    let ours = sessions
+        .iter()
+        .find(|one| one.reply.destination_port == peer.port());
+    assert_eq!(ours.unwrap().state.as_deref(), Some("ESTABLISHED"));
+    let text = session(&["ls", "-s", "10.1.0.0/24", "--state", "established", "--nat"]);
+    assert!(text.stdout.starts_with("tcp      6 "), "{}", text.stdout);
+    assert!(text.stdout.contains("[ASSURED]"), "{}", text.stdout);
+    let none = session(&["ls", "-d", "192.0.2.0/24"]);
+    assert!(none.stdout.starts_with("0 of "), "{}", none.stdout);
+    let counted = session(&["ls", "--count"]);
+    assert!(counted.stdout.contains("ESTABLISHED"), "{}", counted.stdout);
+
+    assert_eq!(session(&["rm"]).code, 2, "no filter, no --all");
+    let ended = session(&["rm", "--dport", "4000", "--json"]);
+    let ended: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert!(ended["ended"].as_u64().unwrap() >= clients.len() as u64);
+    let told_of_end = told
+        .map_while(Result::ok)
+        .map(|line| serde_json::from_str::<SessionEvent>(&line).unwrap())
+        .any(|event| event.change == SessionChange::Destroy);
+    assert!(told_of_end);
+    events.kill().unwrap();
+    events.wait().unwrap();
+    let left = session(&["ls", "--state", "established"]);
+    assert!(left.stdout.starts_with("0 of "), "{}", left.stdout);
 }

@@ -7,5 +7,6 @@ pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod list;
 pub(crate) mod reload;
+pub(crate) mod session;
 pub(crate) mod stats;
 pub(crate) mod top;

@@ -23,7 +23,10 @@ pub(crate) fn run(global: &Global, args: &StatsArgs) -> Result<(), Failure> {
             Event::Stats(stats) => {
                 output::print(&format!("{}\n{}\n", stats.at, view::totals(&stats)))?;
             }
-            Event::Reloaded { .. } | Event::Stopping { .. } => {}
+            Event::Reloaded { .. }
+            | Event::Stopping { .. }
+            | Event::Session(_)
+            | Event::Lost(_) => {}
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ pub(crate) fn run(global: &Global, args: &TopArgs) -> Result<(), Failure> {
         let stats = match event? {
             Event::Stats(stats) => stats,
             Event::Stopping { .. } => break,
-            Event::Reloaded { .. } => continue,
+            Event::Reloaded { .. } | Event::Session(_) | Event::Lost(_) => continue,
         };
         if global.json {
             output::print_json(&stats)?;

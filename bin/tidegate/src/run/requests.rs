@@ -30,11 +30,7 @@ fn answer(
         Request::Routes => Reply::Routes(dataplane.routes()),
         Request::Bridges => Reply::Bridges(dataplane.bridges()),
         Request::Config => Reply::Config(dataplane.config().to_toml()),
-        Request::Reload if !peer.may_change() => Reply::Error(ApiError {
-            code: ErrorCode::Refused,
-            message: "only root and the node's own user may reload it".into(),
-            remedy: Some("run the command by `sudo`".into()),
-        }),
+        Request::Reload if !peer.may_change() => refused("reload it"),
         Request::Reload => {
             info!(pid = peer.pid, uid = peer.uid, "a client asks for a reload");
             reload(orders)
@@ -46,9 +42,36 @@ fn answer(
             }
             Err(error) => Reply::Error(error),
         },
+        Request::Sessions(what) => or_error(dataplane.sessions(&what).map(Reply::Sessions)),
+        Request::EndSessions(_) if !peer.may_change() => refused("end connections"),
+        Request::EndSessions(which) => {
+            info!(
+                pid = peer.pid,
+                uid = peer.uid,
+                ?which,
+                "a client ends connections"
+            );
+            or_error(dataplane.end_sessions(&which).map(Reply::SessionsEnded))
+        }
+        Request::SessionEvents(which) => match dataplane.session_events(which) {
+            Ok(watch) => return Answer::Events(Box::new(move |sink| watch.run(sink))),
+            Err(error) => Reply::Error(error),
+        },
         // the server answers it from the counters
         Request::Watch { .. } => Reply::Watching,
     })
+}
+
+fn refused(what: &str) -> Reply {
+    Reply::Error(ApiError {
+        code: ErrorCode::Refused,
+        message: format!("only root and the node's own user may {what}"),
+        remedy: Some("run the command by `sudo`".into()),
+    })
+}
+
+fn or_error(reply: Result<Reply, ApiError>) -> Reply {
+    reply.unwrap_or_else(Reply::Error)
 }
 
 fn reload(orders: &mpsc::SyncSender<Order>) -> Reply {

@@ -14,6 +14,7 @@ mod node;
 mod port;
 mod protocol;
 mod report;
+mod session;
 mod worker;
 
 pub use demo::{DemoPhase, DemoReport, DemoResult};
@@ -30,6 +31,10 @@ pub use protocol::{
     Reply, Request,
 };
 pub use report::{CheckReport, CheckStatus, DoctorCheck, DoctorReport, InterfaceModes, ModeProbe};
+pub use session::{
+    AddressRange, SessionChange, SessionEvent, SessionFilter, SessionInfo, SessionPage,
+    SessionRequest, SessionTuple,
+};
 pub use worker::{BurstHistogram, EdgeInfo, GraphNodeInfo, StateTimes, WorkerInfo, WorkerState};
 
 /// A point in time: RFC 3339 in UTC when serialised.

@@ -1,12 +1,15 @@
 //! Requests and replies of the control socket.
 //!
 //! Each message is a 32-bit big-endian length and that many bytes of JSON. A connection carries
-//! requests and replies in turn; after [`Request::Watch`] it carries [`Event`]s until either side
-//! closes it, after [`Request::Capture`] and its reply [`Reply::Capturing`] it carries pcapng bytes.
+//! requests and replies in turn; after [`Request::Watch`] or [`Request::SessionEvents`] it carries [`Event`]s until
+//! either side closes it, after [`Request::Capture`] and its reply [`Reply::Capturing`] it carries pcapng bytes.
 
 use serde::{Deserialize, Serialize};
 
-use super::{BridgeInfo, NeighbourInfo, NodeInfo, RouteInfo, Stats, Timestamp};
+use super::{
+    BridgeInfo, NeighbourInfo, NodeInfo, RouteInfo, SessionEvent, SessionFilter, SessionPage,
+    SessionRequest, Stats, Timestamp,
+};
 
 /// Version of the protocol; a reply to [`Request::Hello`] names the server's.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -39,6 +42,12 @@ pub enum Request {
     },
     /// Packets as pcapng.
     Capture(CaptureRequest),
+    /// A part of the firewall's connections.
+    Sessions(SessionRequest),
+    /// Ends connections of the firewall.
+    EndSessions(SessionFilter),
+    /// [`Event::Session`]s, as connections are opened and end.
+    SessionEvents(SessionFilter),
 }
 
 /// What to capture.
@@ -101,10 +110,14 @@ pub enum Reply {
         /// What of it needs a restart and was not put in force.
         needs_restart: Vec<String>,
     },
-    /// To [`Request::Watch`]: events follow.
+    /// To [`Request::Watch`] and [`Request::SessionEvents`]: events follow.
     Watching,
     /// To [`Request::Capture`]: pcapng bytes follow.
     Capturing,
+    /// To [`Request::Sessions`].
+    Sessions(SessionPage),
+    /// To [`Request::EndSessions`]: how many were ended.
+    SessionsEnded(u64),
     /// The request was not carried out.
     Error(ApiError),
 }
@@ -153,4 +166,8 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// A connection of the firewall was opened, or ended.
+    Session(Box<SessionEvent>),
+    /// So many events were lost, as they came faster than they were read.
+    Lost(u64),
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::message;
 use crate::api::{
-    ApiError, BridgeInfo, CaptureRequest, Event, NeighbourInfo, Reply, Request, RouteInfo, Stats,
+    ApiError, BridgeInfo, CaptureRequest, Event, NeighbourInfo, Reply, Request, RouteInfo,
+    SessionFilter, SessionPage, SessionRequest, Stats,
 };
 
 /// How long a reply may take.
@@ -150,6 +151,44 @@ impl Client {
             Reply::Watching => {
                 self.stream
                     .set_read_timeout(Some(interval.saturating_add(REPLY_TIMEOUT)))?;
+                Ok(Events {
+                    stream: self.stream,
+                })
+            }
+            _ => Err(ClientError::Protocol),
+        }
+    }
+
+    /// Reads a part of the firewall's connections.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub fn sessions(&mut self, what: SessionRequest) -> Result<SessionPage, ClientError> {
+        match self.request(&Request::Sessions(what))? {
+            Reply::Sessions(page) => Ok(page),
+            _ => Err(ClientError::Protocol),
+        }
+    }
+
+    /// Ends connections of the firewall; returns how many.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub fn end_sessions(&mut self, which: SessionFilter) -> Result<u64, ClientError> {
+        match self.request(&Request::EndSessions(which))? {
+            Reply::SessionsEnded(count) => Ok(count),
+            _ => Err(ClientError::Protocol),
+        }
+    }
+
+    /// Watches the firewall's connections: which are opened and end.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub fn session_events(mut self, which: SessionFilter) -> Result<Events, ClientError> {
+        match self.request(&Request::SessionEvents(which))? {
+            Reply::Watching => {
+                self.stream.set_read_timeout(None)?;
                 Ok(Events {
                     stream: self.stream,
                 })

@@ -50,9 +50,11 @@ pub enum Answer {
     Reply(Reply),
     /// pcapng bytes: called after [`Reply::Capturing`] was sent; the connection ends when it returns.
     Capture(CaptureRun),
+    /// Events: called after [`Reply::Watching`] was sent; the connection ends when it returns.
+    Events(CaptureRun),
 }
 
-/// Writes pcapng to the sink until it is closed or enough was captured.
+/// Writes to the sink until it is closed or enough was written.
 pub type CaptureRun = Box<dyn FnOnce(&mut Sink) -> io::Result<()> + Send>;
 
 impl fmt::Debug for Answer {
@@ -60,6 +62,7 @@ impl fmt::Debug for Answer {
         match self {
             Self::Reply(reply) => f.debug_tuple("Reply").field(reply).finish(),
             Self::Capture(_) => f.write_str("Capture"),
+            Self::Events(_) => f.write_str("Events"),
         }
     }
 }
@@ -86,6 +89,16 @@ impl Sink {
         let closed = self.stream.set_nonblocking(true).is_err()
             || !matches!(self.stream.read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         closed || self.stream.set_nonblocking(false).is_err()
+    }
+}
+
+impl Sink {
+    /// Writes one event as a message.
+    ///
+    /// # Errors
+    /// The client has gone, or reads too slowly.
+    pub fn event(&mut self, event: &Event) -> io::Result<()> {
+        message::write(&mut self.stream, event)
     }
 }
 
@@ -342,6 +355,11 @@ fn serve(mut stream: UnixStream, shared: &Shared, handler: &Handler) -> io::Resu
             }
             request => match handler(request, peer) {
                 Answer::Reply(reply) => message::write(&mut stream, &reply)?,
+                Answer::Events(run) => {
+                    message::write(&mut stream, &Reply::Watching)?;
+                    let stop = Arc::clone(&shared.stop);
+                    return run(&mut Sink { stream, stop });
+                }
                 Answer::Capture(run) => {
                     message::write(&mut stream, &Reply::Capturing)?;
                     // a viewer may pause for long; the node counts what it misses meanwhile

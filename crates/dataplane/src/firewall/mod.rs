@@ -8,10 +8,12 @@
 //! Connections, mappings and ports are shared by all workers in lock-free tables; each worker's node has handles of
 //! its own.
 
+mod hub;
 mod node;
 mod report;
 mod routes;
 mod rules;
+mod sessions;
 mod state;
 
 use std::sync::Arc;
@@ -19,11 +21,13 @@ use std::sync::Arc;
 use control::config::{FilteringConfig, FirewallConfig};
 use filter::nat::mapping::{Filtering, NatPolicy, NatSizes, PortChoice};
 use filter::packet::InterfaceId;
-use filter::pipeline::{Shared, Sizes, TrackPolicy};
+use filter::pipeline::{Shared, Sizes, TrackPolicy, Worker};
 use tables::segment::Segment;
 
+pub use hub::{Hub, Reporter};
 pub use node::FirewallNode;
 pub use rules::{FileRules, RulesError, load_rules};
+pub use sessions::SessionWatch;
 pub use state::{StateError, StateReport};
 
 use crate::plan::Plan;
@@ -31,6 +35,8 @@ use report::Tally;
 
 /// Workers that may share the tables.
 const WORKERS_MAX: usize = 256;
+/// The worker that ends connections by command.
+const OPERATOR: u16 = WORKERS_MAX as u16;
 
 /// What the firewall nodes of all workers share.
 #[derive(Clone, Debug)]
@@ -45,6 +51,8 @@ pub struct Firewall {
     /// Holds the lock of the tables' owner.
     #[expect(dead_code, reason = "what it does is to live as long as the tables")]
     segment: Option<Arc<Segment>>,
+    /// What workers tell, and who listens.
+    pub(crate) hub: Arc<Hub>,
     /// What each worker has counted.
     tallies: Arc<[Tally]>,
     /// Connections that there were at the start, and that the tables were made for.
@@ -77,11 +85,15 @@ impl Firewall {
                 (tables, Some(segment), Some(report))
             }
         };
+        let tables = Arc::new(tables);
+        let operator =
+            Worker::new(Arc::clone(&tables), OPERATOR, secret).map_err(|_| StateError::Workers)?;
         Ok(Some(Self {
+            hub: Arc::new(Hub::new(operator)),
             tallies: (0..WORKERS_MAX).map(|_| Tally::default()).collect(),
             at_start: tables.connections() as u64,
             connections_max: config.connections.into(),
-            tables: Arc::new(tables),
+            tables,
             inside: inside.map_or(InterfaceId::NONE, interface_id),
             masquerade: config.masquerade,
             state,
@@ -127,7 +139,7 @@ fn sizes(config: &FirewallConfig) -> Sizes {
                 _ => 64,
             },
         },
-        workers: WORKERS_MAX,
+        workers: WORKERS_MAX + 1,
     }
 }
 

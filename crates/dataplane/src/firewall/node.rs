@@ -13,6 +13,7 @@ use graph::{Context, EdgeId, GraphError, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags, PortId, WorkerId};
 use wire::{Instant, LayoutFlags};
 
+use super::hub::Hub;
 use super::report::Tally;
 use super::routes::{Routes, facts};
 use super::{Firewall, interface_id};
@@ -35,6 +36,7 @@ pub struct FirewallNode {
     engine: Worker,
     worker: WorkerId,
     tallies: Arc<[Tally]>,
+    hub: Arc<Hub>,
     rules: InForce,
     forwarding: Arc<Forwarding>,
     interfaces: Vec<InterfaceFacts>,
@@ -86,6 +88,7 @@ impl FirewallNode {
             engine,
             worker,
             tallies: Arc::clone(&firewall.tallies),
+            hub: Arc::clone(&firewall.hub),
             rules,
             interfaces: facts(&forwarding),
             sweep_slots: firewall.tables.slots() / SWEEP_PARTS + 1,
@@ -187,6 +190,8 @@ impl FirewallNode {
         if let Some(tally) = self.tallies.get(self.worker.index()) {
             tally.publish(&self.engine.tally);
         }
+        self.hub.collect(&mut self.engine);
+        self.engine.watched = self.hub.is_watched();
         if let InForce::File {
             ruleset, worker, ..
         } = &mut self.rules

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use control::api::{FirewallInfo, FirewallState, TakenOver};
 
 use super::Firewall;
+use super::hub::lock;
 use super::state::StateReport;
 
 const COUNTERS: usize = 6;
@@ -41,6 +42,7 @@ impl Firewall {
                 *sum += counter.load(Ordering::Relaxed);
             }
         }
+        let ended_by_command = lock(&self.hub.operator).tally.ended;
         let [
             opened,
             ended,
@@ -50,11 +52,11 @@ impl Firewall {
             refused,
         ] = sum;
         FirewallInfo {
-            connections: (self.at_start + opened).saturating_sub(ended),
+            connections: (self.at_start + opened).saturating_sub(ended + ended_by_command),
             connections_max: self.connections_max,
             mappings: self.tables.nat().mappings() as u64,
             opened,
-            ended,
+            ended: ended + ended_by_command,
             hit_pkts,
             replayed_pkts,
             invalid_pkts,

@@ -30,6 +30,9 @@ pub enum StateError {
         /// The other node.
         owner: u64,
     },
+    /// As many workers use the tables as may.
+    #[error("the firewall's tables have no place for another worker")]
+    Workers,
     /// Something else lies there.
     #[error("cannot keep connections in {}: {source} (name another file by `state` under `[firewall]`, or write `state = \"off\"`)", path.display())]
     Segment {

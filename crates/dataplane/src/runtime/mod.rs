@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use control::Config;
 use control::api::{
-    ApiError, BridgeInfo, CaptureRequest, NeighbourInfo, RouteInfo, Stats, Timestamp,
+    ApiError, BridgeInfo, CaptureRequest, ErrorCode, NeighbourInfo, RouteInfo, SessionFilter,
+    SessionPage, SessionRequest, Stats, Timestamp,
 };
 use graph::{DrainReport, WorkerCounters};
 use io::Region;
@@ -23,7 +24,7 @@ pub use capture::Capture;
 pub use error::{ReloadError, StartError};
 pub use workers::Links;
 
-use crate::firewall::load_rules;
+use crate::firewall::{Firewall, Reporter, SessionWatch, load_rules};
 use crate::forwarding::Forwarding;
 use crate::plan::Plan;
 use crate::topology::Shared;
@@ -45,6 +46,8 @@ pub struct Dataplane {
     counters: Vec<Arc<WorkerCounters>>,
     cpus: Vec<Option<u16>>,
     workers: Arc<Mutex<Workers>>,
+    /// Passes on what the firewall tells.
+    reporter: Mutex<Option<Reporter>>,
     state: Mutex<State>,
 }
 
@@ -98,6 +101,8 @@ impl Dataplane {
         let started = io::cpu::now();
         shared.set_neighbours(&plan, started);
         let workers = Workers::start(config, &shared, pools, queues)?;
+        let reporter = shared.firewall.clone().map(Reporter::start).transpose();
+        let reporter = reporter.map_err(StartError::Thread)?;
         tracing::info!(workers = count, ports = ports.len(), "the node runs");
         Ok(Self {
             file,
@@ -110,6 +115,7 @@ impl Dataplane {
             counters: workers.counters(),
             cpus: workers.cpus(),
             workers: Arc::new(Mutex::new(workers)),
+            reporter: Mutex::new(reporter),
             state: Mutex::new(State {
                 config: Arc::new(config.clone()),
                 plan,
@@ -158,6 +164,38 @@ impl Dataplane {
         report::bridges(self)
     }
 
+    fn firewall(&self) -> Result<&Arc<Firewall>, ApiError> {
+        self.shared.firewall.as_ref().ok_or_else(|| ApiError {
+            code: ErrorCode::NotFound,
+            message: "the node has no firewall, hence no connections".into(),
+            remedy: Some("add `[firewall]` to its configuration and restart it".into()),
+        })
+    }
+
+    /// Lists a part of the firewall's connections.
+    ///
+    /// # Errors
+    /// There is no firewall.
+    pub fn sessions(&self, request: &SessionRequest) -> Result<SessionPage, ApiError> {
+        Ok(self.firewall()?.sessions(request))
+    }
+
+    /// Ends connections of the firewall; returns how many.
+    ///
+    /// # Errors
+    /// There is no firewall.
+    pub fn end_sessions(&self, filter: &SessionFilter) -> Result<u64, ApiError> {
+        Ok(self.firewall()?.end_sessions(filter))
+    }
+
+    /// Subscribes to connections of the firewall that are opened and end.
+    ///
+    /// # Errors
+    /// There is no firewall.
+    pub fn session_events(&self, filter: SessionFilter) -> Result<SessionWatch, ApiError> {
+        Ok(self.firewall()?.watch_sessions(filter))
+    }
+
     /// Prepares a capture; it begins with [`Capture::run`]. One runs at a time.
     ///
     /// # Errors
@@ -185,6 +223,8 @@ impl Dataplane {
                 }
             }
             state.ended = Some(reports);
+            // Last: it passes on what the workers told.
+            lock(&self.reporter).take();
         }
         drop(state);
         self.stats()

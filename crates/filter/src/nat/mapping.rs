@@ -251,6 +251,16 @@ pub struct NatWorker {
     pub events_lost: u64,
 }
 
+impl NatWorker {
+    /// The worker's places in all tables.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = &SlotWorker> {
+        let blocks = self.blocks.iter().flat_map(|(one, other)| [one, other]);
+        [&self.inner, &self.outer, &self.permits, &self.addresses]
+            .into_iter()
+            .chain(blocks)
+    }
+}
+
 impl Nat {
     /// Makes empty tables for up to `workers` workers.
     pub fn new(sizes: &NatSizes, policy: NatPolicy, hash: Keyed, workers: usize) -> Self {

@@ -475,8 +475,9 @@ impl Worker {
                 &reply_words,
             );
             match made {
-                Ok(_) => {
+                Ok(made) => {
                     self.tally.made += 1;
+                    self.note::<K>(true, made, walk.env.now);
                     let done = draft.target == draft.key
                         || rewrite(item.frame, &item.layout, &draft.target);
                     return if done {

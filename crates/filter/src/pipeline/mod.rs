@@ -12,6 +12,7 @@
 
 mod answer;
 mod config;
+mod connection;
 mod hit;
 mod item;
 mod miss;
@@ -27,6 +28,7 @@ mod walk;
 mod worker;
 
 pub use config::{FullPolicy, Sizes, TrackPolicy};
+pub use connection::{Connection, ConnectionEvent};
 pub use item::{BATCH_MAX, Environment, Fate, InterfaceFacts, Item};
 pub use outbox::{Emission, Outbox, Way};
 pub use recovery::{LAYOUT_VERSION, Recovery, SharedMemory};

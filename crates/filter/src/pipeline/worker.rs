@@ -9,6 +9,7 @@ use tables::signature::{Session4, Session6};
 use tables::slots::SlotWorker;
 use wire::{DropReason, FlowKey, Instant, Layout, LayoutFlags, ip_protocol};
 
+use super::connection::{self, ConnectionEvent};
 use super::item::{BATCH_MAX, Environment, Fate, Item};
 use super::outbox::{Outbox, Way};
 use super::recovery::mappings_of;
@@ -73,6 +74,12 @@ pub struct Worker {
     pub guard: Option<GuardWorker>,
     /// What was counted.
     pub tally: Tally,
+    /// Somebody wants to know which connections are opened and end.
+    pub watched: bool,
+    /// Connections that were opened or ended while [`watched`](Self::watched), oldest first; to be taken by the caller.
+    pub events: Vec<ConnectionEvent>,
+    /// Events that found no room, as nobody had taken the earlier ones.
+    pub events_lost: u64,
 }
 
 /// What a packet is, before any table is asked.
@@ -115,6 +122,9 @@ impl Worker {
             fragments_at: Tick(0),
             guard: None,
             tally: Tally::default(),
+            watched: false,
+            events: Vec::with_capacity(connection::EVENTS_MAX),
+            events_lost: 0,
             shared,
         })
     }
@@ -396,7 +406,11 @@ impl Worker {
     ) -> bool {
         let flows = K::flows(shared);
         let keys = (flows.original_key(connection), flows.reply_key(connection));
+        let noted = self.events.len();
+        self.note::<K>(false, connection, now);
         if !flows.expire_one(K::handle(&mut self.flows), connection, judged) {
+            // It was refreshed at this moment, or another worker ends it.
+            self.events.truncate(noted);
             return false;
         }
         self.tally.ended += 1;

@@ -1,0 +1,226 @@
+//! What the workers' firewalls tell, and the thread that passes it on: workers push into a bounded ring and never
+//! wait; what finds no room is counted.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use control::api::{Event, SessionChange, SessionEvent, SessionFilter, Timestamp};
+use filter::pipeline::{ConnectionEvent, Worker};
+use tables::ring::{MpscConsumer, MpscProducer};
+
+use super::Firewall;
+use super::sessions::session_info;
+
+/// Reports that wait for the thread, at most.
+const RING: usize = 1 << 13;
+/// How often the thread looks.
+const TICK: Duration = Duration::from_millis(50);
+/// Events that a slow watcher may be behind.
+const WATCHER_QUEUE: usize = 1 << 12;
+
+/// What a worker tells.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Report {
+    /// A connection was opened, or ended.
+    Connection(ConnectionEvent),
+}
+
+/// Between the workers and the thread.
+#[derive(Debug)]
+pub struct Hub {
+    reports: MpscProducer<Report>,
+    consumer: Mutex<Option<MpscConsumer<Report>>>,
+    /// Who wants to know of connections.
+    watchers: Mutex<Vec<Watcher>>,
+    watching: AtomicU32,
+    lost: AtomicU64,
+    /// The engine of those who end connections by command: it handles no packets.
+    pub(super) operator: Mutex<Worker>,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    filter: SessionFilter,
+    events: SyncSender<Event>,
+    lost: u64,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hub {
+    /// Makes a hub; `operator` is an engine of its own on the tables.
+    pub(super) fn new(operator: Worker) -> Self {
+        let (reports, consumer) = tables::ring::mpsc(RING);
+        operator.set_offline();
+        Self {
+            reports,
+            consumer: Mutex::new(Some(consumer)),
+            watchers: Mutex::default(),
+            watching: AtomicU32::new(0),
+            lost: AtomicU64::new(0),
+            operator: Mutex::new(operator),
+        }
+    }
+
+    /// Tells whether somebody wants to know of connections.
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        // Relaxed: a hint; who watches may miss what happens at the same moment.
+        self.watching.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes what an engine has to tell.
+    pub(super) fn collect(&self, engine: &mut Worker) {
+        for event in engine.events.drain(..) {
+            self.push(Report::Connection(event));
+        }
+        self.count_lost(core::mem::take(&mut engine.events_lost));
+    }
+
+    fn push(&self, report: Report) {
+        if self.reports.push(report).is_err() {
+            self.count_lost(1);
+        }
+    }
+
+    fn count_lost(&self, lost: u64) {
+        if lost > 0 {
+            self.lost.fetch_add(lost, Ordering::Relaxed);
+        }
+    }
+
+    /// Subscribes to connections that are opened and end.
+    pub(super) fn watch(&self, filter: SessionFilter) -> mpsc::Receiver<Event> {
+        let (events, receiver) = mpsc::sync_channel(WATCHER_QUEUE);
+        lock(&self.watchers).push(Watcher {
+            filter,
+            events,
+            lost: 0,
+        });
+        self.watching.fetch_add(1, Ordering::Relaxed);
+        receiver
+    }
+
+    /// Passes an event on, and forgets watchers that have gone.
+    fn tell(&self, event: &SessionEvent) {
+        lock(&self.watchers).retain_mut(|watcher| {
+            if !watcher.filter.matches(&event.session) {
+                return true;
+            }
+            let is_there = watcher.send(Event::Session(Box::new(event.clone())));
+            if !is_there {
+                self.watching.fetch_sub(1, Ordering::Relaxed);
+            }
+            is_there
+        });
+    }
+}
+
+impl Watcher {
+    /// Sends, or counts what does not fit; false if nobody is there any more.
+    fn send(&mut self, event: Event) -> bool {
+        if self.lost > 0 {
+            match self.events.try_send(Event::Lost(self.lost)) {
+                Ok(()) => self.lost = 0,
+                Err(TrySendError::Full(_)) => {
+                    self.lost += 1;
+                    return true;
+                }
+                Err(TrySendError::Disconnected(_)) => return false,
+            }
+        }
+        match self.events.try_send(event) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => {
+                self.lost += 1;
+                true
+            }
+            Err(TrySendError::Disconnected(_)) => false,
+        }
+    }
+}
+
+/// The thread that passes on what workers tell; ends when dropped.
+#[derive(Debug)]
+pub struct Reporter {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reporter {
+    /// Starts the thread of a firewall, once.
+    ///
+    /// # Errors
+    /// The kernel gives no thread.
+    pub fn start(firewall: Arc<Firewall>) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let consumer = lock(&firewall.hub.consumer).take();
+        let thread = thread::Builder::new().name("firewall".into()).spawn({
+            let stop = Arc::clone(&stop);
+            move || {
+                if let Some(consumer) = consumer {
+                    pass_on(&firewall.hub, consumer, &stop);
+                }
+            }
+        })?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pass_on(hub: &Hub, mut consumer: MpscConsumer<Report>, stop: &AtomicBool) {
+    loop {
+        // Once more after the workers' last words.
+        let is_last = stop.load(Ordering::Relaxed);
+        while let Some(report) = consumer.pop() {
+            match report {
+                Report::Connection(event) => hub.tell(&session_event(&event)),
+            }
+        }
+        let lost = hub.lost.swap(0, Ordering::Relaxed);
+        for watcher in lock(&hub.watchers).iter_mut().filter(|_| lost > 0) {
+            watcher.lost += lost;
+        }
+        lock(&hub.operator).tidy(io::cpu::now());
+        if is_last {
+            lock(&hub.watchers).clear();
+            return;
+        }
+        thread::park_timeout(TICK);
+    }
+}
+
+fn session_event(event: &ConnectionEvent) -> SessionEvent {
+    SessionEvent {
+        at: timestamp(event.at),
+        change: if event.is_new {
+            SessionChange::New
+        } else {
+            SessionChange::Destroy
+        },
+        session: session_info(&event.connection),
+    }
+}
+
+/// The wall clock's time of a moment of the monotonic clock.
+pub(super) fn timestamp(at: wire::Instant) -> Timestamp {
+    let ago = io::cpu::now() - at;
+    Timestamp::try_from(SystemTime::now() - ago).unwrap_or_else(|_| Timestamp::now())
+}
