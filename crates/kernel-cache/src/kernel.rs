@@ -1,8 +1,9 @@
 //! The program in the kernel: maps, loading, ports, counters.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
-use io::bpf::{AttachMode, BpfError, Link, Map, MapKind, Program, TestRunResult};
+use io::bpf::sys::program_name;
+use io::bpf::{AttachMode, BpfError, Link, Map, MapKind, Program, ProgramKind, TestRunResult};
 
 use crate::cache::Cache;
 use crate::memory::{Array, Arrays, Sizes};
@@ -10,9 +11,34 @@ use crate::object::{self, ObjectError};
 use crate::shared::answer::{OUTCOMES, Scratch, port_row};
 use crate::shared::layout::{Bucket, Config, Node, PORT_ROWS, PortRow, Slab};
 
-/// The compiled program, for all processors of little-endian order.
-const OBJECT: &[u8] = include_bytes!("../bpf/xdp.o");
 const NAME: &str = "tg_kernel_cache";
+
+/// Where in the packet path a program stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// In the driver, before the kernel makes a socket buffer.
+    Native,
+    /// XDP on socket buffers, for drivers without it. Replies grow only into the room that a buffer has.
+    Generic,
+    /// TC at the device's ingress (Linux 6.6): on every device, and with room for every reply.
+    Ingress,
+}
+
+impl Hook {
+    /// The compiled program, for all processors of little-endian order, its section and kind.
+    fn object(self) -> (&'static [u8], &'static str, ProgramKind) {
+        match self {
+            Self::Native | Self::Generic => {
+                let object = include_bytes!("../bpf/xdp.o");
+                (object, "xdp", ProgramKind::Xdp)
+            }
+            Self::Ingress => {
+                let object = include_bytes!("../bpf/tc.o");
+                (object, "tc", ProgramKind::Ingress)
+            }
+        }
+    }
+}
 
 /// Why there is no cache in the kernel.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +57,22 @@ pub enum LoadError {
 /// Why a port has no cache.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
+    /// The program was not loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The kernel refused.
     #[error(transparent)]
     Bpf(#[from] BpfError),
+    /// Somebody else's XDP program is there.
+    #[error(
+        "another XDP program is attached: {name}, id {id}; stop who holds it, or attach at ingress"
+    )]
+    Taken {
+        /// Its name.
+        name: String,
+        /// The kernel's id of it.
+        id: u32,
+    },
     /// Another port of this cache has the same row.
     #[error(
         "interface {ifindex} and interface {other} share a row of the port table (indices alike modulo {PORT_ROWS}); make one of them anew"
@@ -46,15 +85,29 @@ pub enum AttachError {
     },
 }
 
+/// The maps that a program refers to, by their names in the object.
+#[derive(Debug)]
+struct Maps(Vec<(&'static str, Map)>);
+
+impl Maps {
+    fn get(&self, name: &str) -> Option<&Map> {
+        self.0
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, map)| map)
+    }
+}
+
 /// A cache in the kernel's packet path. Everything goes with it, or with the process.
 #[derive(Debug)]
 pub struct KernelCache {
-    program: Program,
+    maps: Maps,
+    xdp: Option<Program>,
+    ingress: Option<Program>,
     ports: Map,
     rows: Vec<u32>,
     outcomes: Map,
     next: Map,
-    _others: Vec<Map>,
 }
 
 /// A port on which the cache answers; dropping it detaches the program.
@@ -64,7 +117,8 @@ pub struct Port {
 }
 
 impl KernelCache {
-    /// Loads the program for a cache of these sizes, and returns it with what fills it.
+    /// Makes a cache of these sizes in the kernel, and returns it with what fills it. A program is loaded when it is
+    /// first needed.
     ///
     /// # Errors
     /// The kernel's refusal: no rights, too old (it needs 6.1), no memory.
@@ -94,31 +148,49 @@ impl KernelCache {
             nodes: Array::new(Some(nodes.as_fd()), sizes.nodes())?,
             slabs: Array::new(Some(slabs.as_fd()), sizes.slabs())?,
         };
-        let insns = object::program(OBJECT, "xdp", |name| {
-            Some(match name {
-                "kc_config" => configs.raw_fd(),
-                "kc_buckets" => buckets.raw_fd(),
-                "kc_nodes" => nodes.raw_fd(),
-                "kc_slabs" => slabs.raw_fd(),
-                "kc_ports" => ports.raw_fd(),
-                "kc_scratch" => scratch.raw_fd(),
-                "kc_outcomes" => outcomes.raw_fd(),
-                "kc_next" => next.raw_fd(),
-                _ => return None,
-            })
-        })?;
         let cache = Self {
-            program: Program::load_xdp(NAME, &insns)?,
+            maps: Maps(vec![
+                ("kc_config", configs),
+                ("kc_buckets", buckets),
+                ("kc_nodes", nodes),
+                ("kc_slabs", slabs),
+                ("kc_scratch", scratch),
+            ]),
+            xdp: None,
+            ingress: None,
             ports,
             rows: vec![0; PORT_ROWS],
             outcomes,
             next,
-            _others: vec![configs, buckets, nodes, slabs, scratch],
         };
         Ok((cache, Cache::new(arrays)))
     }
 
-    /// Answers from now on what comes in by a port, without attaching anything.
+    /// Returns the program for a place; loads it if it is not there yet.
+    fn program(&mut self, hook: Hook) -> Result<&Program, LoadError> {
+        let (file, section, kind) = hook.object();
+        let loaded = match kind {
+            ProgramKind::Xdp => &mut self.xdp,
+            ProgramKind::Ingress => &mut self.ingress,
+        };
+        match loaded {
+            Some(program) => Ok(program),
+            None => {
+                let insns = object::program(file, section, |name| {
+                    let map = match name {
+                        "kc_ports" => Some(&self.ports),
+                        "kc_outcomes" => Some(&self.outcomes),
+                        "kc_next" => Some(&self.next),
+                        _ => self.maps.get(name),
+                    };
+                    map.map(Map::raw_fd)
+                })?;
+                Ok(loaded.insert(Program::load(kind, NAME, &insns)?))
+            }
+        }
+    }
+
+    /// Answers what comes in by a port, as soon as a program is there.
     ///
     /// # Errors
     /// Its row is taken; the kernel's refusal.
@@ -136,22 +208,32 @@ impl KernelCache {
         Ok(())
     }
 
-    /// Attaches the program to a port.
+    /// Attaches the program to a port of the caller's network namespace.
     ///
     /// # Errors
-    /// As [`KernelCache::add_port`], and as [`Program::attach_xdp`].
-    pub fn attach(&mut self, port: &PortRow, mode: AttachMode) -> Result<Port, AttachError> {
+    /// As [`KernelCache::add_port`], [`Program::attach_xdp`] and [`Program::attach_ingress`].
+    pub fn attach(&mut self, port: &PortRow, hook: Hook) -> Result<Port, AttachError> {
         self.add_port(port)?;
-        let link = self.program.attach_xdp(port.ifindex, mode)?;
-        Ok(Port { _link: link })
+        let program = self.program(hook)?;
+        let attached = match hook {
+            Hook::Native => program.attach_xdp(port.ifindex, AttachMode::Native),
+            Hook::Generic => program.attach_xdp(port.ifindex, AttachMode::Generic),
+            Hook::Ingress => program.attach_ingress(port.ifindex),
+        };
+        match attached {
+            Ok(link) => Ok(Port { _link: link }),
+            Err(error) if matches!(error.errno(), Some(libc::EBUSY | libc::EEXIST)) => {
+                Err(who_is_there(port.ifindex).unwrap_or(AttachError::Bpf(error)))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// Gives what the cache does not answer on a port to another program, not to the kernel's stack.
+    /// Gives what the cache does not answer on a port to another XDP program, not to the kernel's stack.
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn set_next(&self, ifindex: u32, next: &Program) -> Result<(), BpfError> {
-        use std::os::fd::AsRawFd;
         let fd = next.as_fd().as_raw_fd() as u32;
         self.next.set_u32(port_row(ifindex), fd)
     }
@@ -168,13 +250,26 @@ impl KernelCache {
         Ok(counts)
     }
 
-    /// Runs the program on a packet without a device; see [`Program::run`].
+    /// Runs a program on a packet without a device; see [`Program::run`].
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn test_run(&self, packet: &[u8], repeat: u32) -> Result<TestRunResult, BpfError> {
-        self.program.run(packet, repeat)
+    pub fn test_run(
+        &mut self,
+        hook: Hook,
+        packet: &[u8],
+        repeat: u32,
+    ) -> Result<TestRunResult, LoadError> {
+        Ok(self.program(hook)?.run(packet, repeat)?)
     }
+}
+
+/// Names the XDP program that an interface has.
+fn who_is_there(ifindex: u32) -> Option<AttachError> {
+    let attached = io::af_xdp::attached_xdp(ifindex).ok()??;
+    let id = attached.program_id;
+    let name = program_name(id).unwrap_or_else(|_| "of unknown name".into());
+    Some(AttachError::Taken { name, id })
 }
 
 fn config_bytes(config: &Config) -> Vec<u8> {

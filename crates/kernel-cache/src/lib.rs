@@ -13,7 +13,7 @@ pub mod shared;
 
 pub use buffer::Buffer;
 pub use cache::{Cache, Refusal, Stored};
-pub use kernel::{AttachError, KernelCache, LoadError, Port};
+pub use kernel::{AttachError, Hook, KernelCache, LoadError, Port};
 pub use memory::{Arrays, Sizes, monotonic_ns};
 pub use object::ObjectError;
 pub use shared::answer::{OUTCOMES, Outcome};

@@ -1,14 +1,15 @@
 //! The program in the kernel, run on packets without a device.
 
+#[expect(dead_code, reason = "each test program uses a part")]
 mod support;
 
-use kernel_cache::{KernelCache, OUTCOMES, Outcome, Sizes, monotonic_ns};
+use kernel_cache::{Hook, KernelCache, OUTCOMES, Outcome, Sizes, monotonic_ns};
 use support::{
     CARRIERS, PORT_MAC, data, frame, in_lp, interest, network_packet, port_row, reply_payload,
 };
 
-const PASS: u32 = 2;
-const TRANSMIT: u32 = 3;
+/// Verdicts of the XDP program: passed on, answered; and of the TC program.
+const VERDICTS: [(Hook, u32, u32); 2] = [(Hook::Native, 2, 3), (Hook::Ingress, u32::MAX, 7)];
 /// Test runs come in by loopback, the first device of every namespace.
 const LOOPBACK: u32 = 1;
 
@@ -34,7 +35,7 @@ fn a_hit_is_answered_in_place_whatever_carries_it() {
     if !lab::need::root("a_hit_is_answered_in_place_whatever_carries_it") {
         return;
     }
-    let (kernel, mut cache) = load();
+    let (mut kernel, mut cache) = load();
     let now = monotonic_ns();
     for (uri, bytes) in [("/a/short", 3), ("/a/odd", 500), ("/b/long", 1200)] {
         let stored = data(uri, &vec![7; bytes], 0);
@@ -49,15 +50,17 @@ fn a_hit_is_answered_in_place_whatever_carries_it() {
                         asked.clone()
                     };
                     let request = frame(carrier, vlan, &link);
-                    let run = kernel.test_run(&request, 1).expect("runs");
-                    assert_eq!(
-                        run.verdict, TRANSMIT,
-                        "{carrier:?} {vlan:?} {token:?} {uri}"
-                    );
-                    let payload = reply_payload(carrier, vlan, &run.packet);
-                    let (packet, echoed, marked) = network_packet(&payload);
-                    assert_eq!(packet, stored, "{carrier:?} {vlan:?} {uri}");
-                    assert_eq!((echoed.as_deref(), marked), (token, mark));
+                    for (hook, _, answered) in VERDICTS {
+                        let run = kernel.test_run(hook, &request, 1).expect("runs");
+                        assert_eq!(
+                            run.verdict, answered,
+                            "{hook:?} {carrier:?} {vlan:?} {token:?} {uri}"
+                        );
+                        let payload = reply_payload(carrier, vlan, &run.packet);
+                        let (packet, echoed, marked) = network_packet(&payload);
+                        assert_eq!(packet, stored, "{hook:?} {carrier:?} {vlan:?} {uri}");
+                        assert_eq!((echoed.as_deref(), marked), (token, mark));
+                    }
                 }
             }
         }
@@ -69,7 +72,7 @@ fn what_is_not_answered_passes_on_unchanged_and_is_counted() {
     if !lab::need::root("what_is_not_answered_passes_on_unchanged_and_is_counted") {
         return;
     }
-    let (kernel, mut cache) = load();
+    let (mut kernel, mut cache) = load();
     cache
         .insert(&data("/a/b/c", b"x", 0), monotonic_ns())
         .expect("is taken");
@@ -97,14 +100,82 @@ fn what_is_not_answered_passes_on_unchanged_and_is_counted() {
     ];
     for (outcome, packet) in rows {
         for carrier in CARRIERS {
-            let before = kernel.outcomes().expect("reads");
             let request = frame(carrier, None, &packet);
-            let run = kernel.test_run(&request, 1).expect("runs");
-            assert_eq!((run.verdict, &run.packet), (PASS, &request), "{outcome:?}");
+            for (hook, passed, _) in VERDICTS {
+                let before = kernel.outcomes().expect("reads");
+                let run = kernel.test_run(hook, &request, 1).expect("runs");
+                assert_eq!(
+                    (run.verdict, &run.packet),
+                    (passed, &request),
+                    "{outcome:?}"
+                );
+                assert_eq!(
+                    counted(&kernel, before),
+                    outcome as usize,
+                    "{hook:?} {outcome:?} {packet:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_prefix_finds_what_is_below_it_and_fresh() {
+    if !lab::need::root("a_prefix_finds_what_is_below_it_and_fresh") {
+        return;
+    }
+    let (mut kernel, mut cache) = load();
+    let now = monotonic_ns();
+    let stale: Vec<Vec<u8>> = (0..20)
+        .map(|i| data(&format!("/a/old/{i}"), b"old", 0))
+        .collect();
+    let fresh = data("/a/new/1", b"new", 3_600_000);
+    for packet in stale.iter().chain([&fresh]) {
+        cache.insert(packet, now).expect("is taken");
+    }
+    for (hook, _, answered) in VERDICTS {
+        let request = frame(CARRIERS[1], None, &interest("/a", "pf"));
+        let run = kernel.test_run(hook, &request, 1).expect("runs");
+        assert_eq!(run.verdict, answered);
+        let payload = reply_payload(CARRIERS[1], None, &run.packet);
+        assert_eq!(network_packet(&payload).0, fresh);
+        let request = frame(CARRIERS[0], None, &interest("/a/old", "p"));
+        let run = kernel.test_run(hook, &request, 1).expect("runs");
+        let payload = reply_payload(CARRIERS[0], None, &run.packet);
+        assert!(stale.contains(&network_packet(&payload).0));
+    }
+    let counts = kernel.outcomes().expect("reads");
+    assert_eq!(counts[Outcome::Prefix as usize], 4, "{counts:?}");
+}
+
+#[test]
+fn other_addresses_and_replies_longer_than_the_ports_frames_pass_on() {
+    if !lab::need::root("other_addresses_and_replies_longer_than_the_ports_frames_pass_on") {
+        return;
+    }
+    let (mut kernel, mut cache) = load();
+    let stored = data("/a", &[1; 1430], 0);
+    cache.insert(&stored, 0).expect("is taken");
+    let asked = interest("/a", "");
+    let mut foreign = frame(CARRIERS[0], None, &asked);
+    foreign[5] = 99;
+    let before = kernel.outcomes().expect("reads");
+    kernel.test_run(Hook::Native, &foreign, 1).expect("runs");
+    assert_eq!(counted(&kernel, before), Outcome::Elsewhere as usize);
+    // 1,500 bytes hold the packet over Ethernet, with a tag too, and not behind IPv6 and UDP headers.
+    for vlan in [None, Some(5)] {
+        for (carrier, outcome) in [
+            (CARRIERS[0], Outcome::Exact),
+            (CARRIERS[2], Outcome::TooLong),
+        ] {
+            let before = kernel.outcomes().expect("reads");
+            let request = frame(carrier, vlan, &asked);
+            kernel.test_run(Hook::Native, &request, 1).expect("runs");
             assert_eq!(
                 counted(&kernel, before),
                 outcome as usize,
-                "{outcome:?} {packet:?}"
+                "{vlan:?} {}",
+                stored.len()
             );
         }
     }

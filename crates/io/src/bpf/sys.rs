@@ -21,8 +21,12 @@ mod cmd {
     pub(super) const LINK_GET_NEXT_ID: i32 = 31;
 }
 
+/// `BPF_PROG_TYPE_SCHED_CLS`
+const PROG_TYPE_CLASSIFIER: u32 = 3;
 /// `BPF_PROG_TYPE_XDP`
 const PROG_TYPE_XDP: u32 = 6;
+/// `BPF_TCX_INGRESS`, the attach type.
+const ATTACH_TCX_INGRESS: u32 = 46;
 /// `BPF_XDP`, the attach type.
 const ATTACH_XDP: u32 = 37;
 /// `BPF_LINK_TYPE_XDP`
@@ -316,7 +320,16 @@ pub struct TestRunResult {
     pub run_ns: u32,
 }
 
-/// A loaded XDP program.
+/// What a program is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramKind {
+    /// Frames as a driver receives them.
+    Xdp,
+    /// Socket buffers that a device has received, before the stack.
+    Ingress,
+}
+
+/// A loaded program.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
@@ -378,12 +391,20 @@ impl Program {
     /// # Errors
     /// The verifier's log, or the kernel's answer.
     pub fn load_xdp(name: &str, insns: &[Insn]) -> Result<Self, BpfError> {
-        match Self::try_load(name, insns, &mut []) {
+        Self::load(ProgramKind::Xdp, name, insns)
+    }
+
+    /// Loads a program; else as [`Program::load_xdp`].
+    ///
+    /// # Errors
+    /// The verifier's log, or the kernel's answer.
+    pub fn load(kind: ProgramKind, name: &str, insns: &[Insn]) -> Result<Self, BpfError> {
+        match Self::try_load(kind, name, insns, &mut []) {
             Ok(program) => Ok(program),
             Err(error) if matches!(error.errno(), Some(libc::EPERM | libc::ENOSYS)) => Err(error),
             Err(_) => {
                 let mut log = vec![0; LOG_BYTES];
-                Self::try_load(name, insns, &mut log).map_err(|error| match error {
+                Self::try_load(kind, name, insns, &mut log).map_err(|error| match error {
                     BpfError::Call { source, .. } => BpfError::Verifier {
                         name: name.to_owned(),
                         source,
@@ -395,9 +416,18 @@ impl Program {
         }
     }
 
-    fn try_load(name: &str, insns: &[Insn], log: &mut [u8]) -> Result<Self, BpfError> {
+    fn try_load(
+        kind: ProgramKind,
+        name: &str,
+        insns: &[Insn],
+        log: &mut [u8],
+    ) -> Result<Self, BpfError> {
+        let (prog_type, expected_attach_type) = match kind {
+            ProgramKind::Xdp => (PROG_TYPE_XDP, ATTACH_XDP),
+            ProgramKind::Ingress => (PROG_TYPE_CLASSIFIER, 0),
+        };
         let mut attribute = ProgLoad {
-            prog_type: PROG_TYPE_XDP,
+            prog_type,
             insn_cnt: insns.len() as u32,
             insns: insns.as_ptr() as u64,
             license: c"Dual MIT/GPL".as_ptr() as u64,
@@ -409,7 +439,7 @@ impl Program {
                 log.as_mut_ptr() as u64
             },
             prog_name: object_name(name),
-            expected_attach_type: ATTACH_XDP,
+            expected_attach_type,
             ..ProgLoad::default()
         };
         let fd = owned(bpf(cmd::PROG_LOAD, "program load", &mut attribute)?);
@@ -504,6 +534,22 @@ impl Program {
             target_ifindex: ifindex,
             attach_type: ATTACH_XDP,
             flags: mode as u32,
+        };
+        let fd = owned(bpf(cmd::LINK_CREATE, "link create", &mut attribute)?);
+        Ok(Link { _fd: fd })
+    }
+
+    /// Attaches a program of [`ProgramKind::Ingress`] behind those that the interface has; else as
+    /// [`Program::attach_xdp`].
+    ///
+    /// # Errors
+    /// The kernel's answer: `EINVAL` before Linux 6.6.
+    pub fn attach_ingress(&self, ifindex: u32) -> Result<Link, BpfError> {
+        let mut attribute = LinkCreate {
+            prog_fd: self.fd.as_raw_fd() as u32,
+            target_ifindex: ifindex,
+            attach_type: ATTACH_TCX_INGRESS,
+            flags: 0,
         };
         let fd = owned(bpf(cmd::LINK_CREATE, "link create", &mut attribute)?);
         Ok(Link { _fd: fd })

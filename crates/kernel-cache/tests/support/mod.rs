@@ -184,3 +184,11 @@ pub(crate) fn network_packet(link: &[u8]) -> (Vec<u8>, Option<Vec<u8>>, u64) {
         packet.header.congestion_mark,
     )
 }
+
+/// Makes the Ethernet frame in which one address sends another a packet.
+pub(crate) fn frame_between(from: [u8; 6], to: [u8; 6], packet: &[u8]) -> Vec<u8> {
+    let mut out = frame(Carrier::Ethernet, None, packet);
+    out[..6].copy_from_slice(&to);
+    out[6..12].copy_from_slice(&from);
+    out
+}
