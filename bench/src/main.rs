@@ -38,6 +38,7 @@ programs! {
     io8_zero_loss,
     io_mem,
     io_xdp_forward,
+    ndn_mem,
     restart,
     tables_counters,
     tables_flows,

@@ -43,6 +43,11 @@ const NEEDS: &[Need] = &[
         purpose: "foreign programs that talk through the node",
     },
     Need {
+        file: "/usr/share/doc/python3-venv",
+        package: "python3-venv",
+        purpose: "an environment for python-ndn, a foreign client of the NDN forwarder",
+    },
+    Need {
         file: "/usr/bin/valgrind",
         package: "valgrind",
         purpose: "instruction counts of hot functions",

@@ -127,6 +127,8 @@ pub(crate) enum Command {
     /// Bridges of a running node, with the stations that they have learnt.
     #[command(subcommand)]
     Bridge(List),
+    /// Manages an NDN forwarder, and uses it: peek, ping, get, put and more.
+    Ndn(crate::command::ndn::Ndn),
     /// Measures this program as a node, or any device between two interfaces.
     #[command(subcommand)]
     Bench(crate::command::bench::Bench),

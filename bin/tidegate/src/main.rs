@@ -56,6 +56,7 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Neighbour(_) => command::list::neighbours(global),
         Command::Session(what) => command::session::run(global, what),
         Command::Bridge(_) => command::list::bridges(global),
+        Command::Ndn(ndn) => command::ndn::run(global, ndn),
         Command::Bench(bench) => command::bench::run(global, bench),
         Command::Reload => command::reload::run(global),
         Command::Completions(args) => command::generate::completions(args),

@@ -1,7 +1,8 @@
 //! How counters are shown: totals for `stats`, rates for `top` and the demo.
 
 use control::api::{
-    BurstHistogram, DropSeverity, FirewallInfo, LinkInfo, PortInfo, StateTimes, Stats, WorkerInfo,
+    BurstHistogram, DropSeverity, FirewallInfo, LinkInfo, NdnInfo, PortInfo, StateTimes, Stats,
+    WorkerInfo,
 };
 
 use crate::output::{self, BAD, FAINT, GOOD, HEADING, Table, WARN};
@@ -42,6 +43,47 @@ pub(crate) fn totals(stats: &Stats) -> String {
     out.push_str(&stages(stats));
     out.push('\n');
     out.push_str(&drops(stats));
+    if let Some(ndn) = &stats.ndn {
+        out.push('\n');
+        out.push_str(&named_data(ndn));
+    }
+    out
+}
+
+/// Shows the named-data forwarder.
+pub(crate) fn named_data(ndn: &NdnInfo) -> String {
+    let store = &ndn.store;
+    let mut table = Table::new(&["named data", ">in", ">out"]);
+    for (name, received, sent) in [
+        ("Interests", ndn.in_interests, ndn.out_interests),
+        ("Data", ndn.in_data, ndn.out_data),
+        ("Nacks", ndn.in_nacks, ndn.out_nacks),
+    ] {
+        table.row([name.to_owned(), received.to_string(), sent.to_string()]);
+    }
+    let mut out = table.render(0);
+    out.push_str(&format!(
+        "faces {}, routes {}, FIB prefixes {}, pending Interests {} ({} satisfied, {} not)\n\
+         content store ({}): {} of {} packets, {}; {} hits, {} misses\n",
+        ndn.faces,
+        ndn.routes,
+        ndn.fib_prefixes,
+        ndn.pit_entries,
+        ndn.satisfied,
+        ndn.unsatisfied,
+        store.policy,
+        store.packets,
+        store.capacity_packets,
+        output::bytes(store.bytes),
+        store.hits,
+        store.misses,
+    ));
+    for drop in &ndn.drops {
+        out.push_str(&format!(
+            "  {:>10}  {}: {}\n",
+            drop.pkts, drop.reason, drop.text
+        ));
+    }
     out
 }
 
@@ -628,6 +670,7 @@ mod tests {
                 }],
             }],
             drops: vec![DropInfo::new(DropReason::NoRoute, 3 * seconds)],
+            ndn: None,
         }
     }
 

@@ -31,6 +31,9 @@ fn with_line(table: &keys::TableDoc, line: &str) -> String {
         }
         text.push_str("[[port]]\nname = \"lan\"\n");
     }
+    if table.name.starts_with("ndn_") {
+        text.push_str("[ndn]\n");
+    }
     if table.name == "link" {
         if line.starts_with("reorder_ppm") {
             text = text.replace("reorder_ppm", "reorder_us = 1000\nreorder_ppm");
@@ -94,6 +97,21 @@ port = "a"
 inside = "a"
 rules = "r.nft"
 state = "off"
+[ndn]
+nfd_conf = "nfd.conf"
+[[ndn_face]]
+remote = "udp4://192.0.2.9:6363"
+local = "dev://a"
+mtu = 1400
+[[ndn_route]]
+prefix = "/a"
+face = "udp4://192.0.2.9:6363"
+[[ndn_strategy]]
+prefix = "/a"
+strategy = "multicast"
+[[ndn_key]]
+certificate = "any"
+modules = ["rib"]
 "#;
     let full: Config = toml::from_str(text).unwrap();
     let full = toml::Table::try_from(&full).unwrap();

@@ -39,6 +39,7 @@ fn stats() -> Stats {
         links: Vec::new(),
         stages: Vec::new(),
         drops: Vec::new(),
+        ndn: None,
     }
 }
 

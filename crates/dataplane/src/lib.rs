@@ -7,6 +7,7 @@ pub mod bridge;
 pub mod fib;
 pub mod firewall;
 pub mod forwarding;
+pub mod ndn;
 pub mod neighbour;
 pub mod nodes;
 mod packet;

@@ -12,6 +12,7 @@ use wire::Instant;
 use crate::bridge::{Bridge, BridgeOutput, StationTable};
 use crate::firewall::{Firewall, FirewallNode, StateError, load_rules};
 use crate::forwarding::{Forwarding, PortFacts};
+use crate::ndn::Ndn;
 use crate::neighbour::{Key, Resolve, Table, machine};
 use crate::nodes::eth_input::EthInput;
 use crate::nodes::fragment::Ip4Fragment;
@@ -43,6 +44,8 @@ pub struct Shared {
     pub links: Vec<Arc<[FaultCounters; 2]>>,
     /// The firewall, if there is one.
     pub firewall: Option<Arc<Firewall>>,
+    /// The named-data forwarder, if there is one.
+    pub ndn: Option<Arc<Ndn>>,
     /// The bridges' names, by id.
     bridges: Vec<String>,
 }
@@ -65,6 +68,7 @@ impl Shared {
                 .collect(),
             links: plan.links.iter().map(|_| Arc::default()).collect(),
             firewall: Firewall::of(plan, secret)?.map(Arc::new),
+            ndn: None,
             bridges: plan
                 .bridges
                 .iter()
@@ -114,7 +118,7 @@ pub fn graph(
     let neighbours = || Arc::clone(&shared.neighbours);
     let mut b = GraphBuilder::new();
     let tx = b.tx();
-    let eth_input = b.add(Box::new(EthInput::new(forwarding())));
+    let eth_input = b.add(Box::new(EthInput::new(forwarding(), shared.ndn.is_some())));
     let ip4 = b.add(Box::new(Ip4Forward::new(forwarding(), neighbours())));
     let ip6 = b.add(Box::new(Ip6Forward::new(forwarding(), neighbours())));
     let local = b.add(Box::new(Local::new(forwarding())));
@@ -205,5 +209,19 @@ pub fn graph(
         };
         b.input(PortId(i as u16), node)?;
     }
-    b.build(ports.len())
+    let mut ports = ports.len();
+    if let Some(ndn) = &shared.ndn {
+        let node = ndn
+            .node(worker, &shared.forwarding)
+            .ok_or(GraphError::TooManyNodes {
+                nodes: worker.index(),
+            })?;
+        let node = b.add(node);
+        b.connect(eth_input, "ndn", node)?;
+        b.connect(node, "tx", tx)?;
+        // Behind the ports of the configuration, the one that wakes the worker for the forwarder's sockets.
+        b.input(PortId(ports as u16), node)?;
+        ports += 1;
+    }
+    b.build(ports)
 }

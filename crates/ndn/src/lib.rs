@@ -8,6 +8,7 @@ extern crate std;
 
 pub mod dead_nonce;
 pub mod face;
+pub mod face_uri;
 pub mod fib;
 pub mod forwarder;
 pub mod hash;
@@ -21,7 +22,8 @@ pub mod shared_store;
 pub mod store;
 pub mod strategy;
 
-pub use face::{Face, FaceConfig, FaceId, FaceScope, Faces, LinkType, Persistency};
+pub use face::{Face, FaceConfig, FaceCounters, FaceId, FaceScope, Faces, LinkType, Persistency};
+pub use face_uri::{FaceUri, FaceUriError};
 pub use fib::{Fib, NextHop};
 pub use forwarder::{
     Forwarder, ForwarderConfig, ForwarderCounters, Handoff, Learned, Outgoing, Sink,

@@ -41,6 +41,9 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> Result<(), Failure> {
     }
     match loaded {
         Ok(config) if !global.json => {
+            for note in &config.notes {
+                eprintln!("note: {note}");
+            }
             let many =
                 |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
             output::print(&format!(

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod list;
+pub(crate) mod ndn;
 pub(crate) mod reload;
 pub(crate) mod session;
 pub(crate) mod stats;

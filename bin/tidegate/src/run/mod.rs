@@ -39,6 +39,9 @@ pub(crate) enum Order {
 pub(crate) fn run(global: &Global, args: &RunArgs) -> Result<(), Failure> {
     log::start(global, "info")?;
     let config = check::load(&args.config)?;
+    for note in &config.notes {
+        warn!(note, "not used");
+    }
     // from here on a signal is an order and not a sudden death
     let (orders, incoming) = mpsc::sync_channel(16);
     listen_for_signals(orders.clone())?;

@@ -10,6 +10,7 @@ mod drops;
 mod firewall;
 mod forwarding;
 mod link;
+mod ndn;
 mod node;
 mod port;
 mod protocol;
@@ -24,6 +25,7 @@ pub use forwarding::{
     BridgeInfo, NeighbourInfo, NeighbourState, RouteInfo, RouteKind, StationInfo,
 };
 pub use link::{LinkDirection, LinkInfo};
+pub use ndn::{NdnInfo, NdnStoreInfo};
 pub use node::{FramesInfo, NodeInfo, Stats};
 pub use port::{DriverCounter, InterruptKind, PortCounters, PortInfo, QueueInfo};
 pub use protocol::{

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DropInfo, FirewallInfo, GraphNodeInfo, LinkInfo, PortInfo, Timestamp, WorkerInfo};
+use super::{
+    DropInfo, FirewallInfo, GraphNodeInfo, LinkInfo, NdnInfo, PortInfo, Timestamp, WorkerInfo,
+};
 
 /// Everything that is counted, read at one moment: the answer to `stats`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +29,9 @@ pub struct Stats {
     pub stages: Vec<GraphNodeInfo>,
     /// Drops summed over workers; reasons that never occurred are left out.
     pub drops: Vec<DropInfo>,
+    /// The named-data forwarder, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ndn: Option<NdnInfo>,
 }
 
 /// The process that runs the node.

@@ -8,6 +8,8 @@ mod explain;
 mod firewall;
 pub mod keys;
 mod locate;
+mod ndn;
+mod nfd_conf;
 mod schema;
 mod validate;
 
@@ -15,6 +17,10 @@ use std::path::Path;
 
 pub use error::{ConfigError, Finding, Problem};
 pub use firewall::{FilteringConfig, FirewallConfig};
+pub use ndn::{
+    CachePolicy, NdnConfig, NdnFaceConfig, NdnKeyConfig, NdnRouteConfig, NdnStrategyConfig,
+    UnsolicitedConfig,
+};
 pub use schema::{
     BridgeConfig, Config, DriverConfig, HugePagesConfig, IdleConfig, IdleMode, LinkConfig,
     NeighbourConfig, NodeConfig, PortConfig, RouteConfig,
@@ -26,7 +32,9 @@ pub use schema::{
 /// The file cannot be read, is not TOML, has keys or values that the schema does not know, or
 /// contradicts itself.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
-    let mut config = parse(&path.display().to_string(), &read(path)?)?;
+    let (file, text) = (path.display().to_string(), read(path)?);
+    let mut config = parse(&file, &text)?;
+    import_nfd_conf(&mut config, path, &text)?;
     // A file of rules lies beside the configuration, wherever the program runs.
     if let Some(rules) = config.firewall.as_mut().and_then(|f| f.rules.as_mut())
         && let Some(directory) = path.parent()
@@ -50,6 +58,69 @@ fn is_in_memory(directory: &Path) -> bool {
     /// `include/uapi/linux/magic.h`.
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     rustix::fs::statfs(directory).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC)
+}
+
+/// Takes from a file of NFD what `[ndn]` does not say itself, if it names one.
+fn import_nfd_conf(config: &mut Config, path: &Path, text: &str) -> Result<(), ConfigError> {
+    let named = config.ndn.as_ref().and_then(|ndn| ndn.nfd_conf.clone());
+    let Some(named) = named else {
+        return Ok(());
+    };
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let nfd_conf = directory.join(&named);
+    let invalid = |message: String| {
+        let span = locate::Places::new(text).of("ndn.nfd_conf");
+        let remedy = "correct it, or remove `nfd_conf`";
+        ConfigError::Invalid {
+            file: path.display().to_string(),
+            text: text.to_owned(),
+            problems: vec![Problem::new(text, span, message, "a file of NFD", remedy)],
+        }
+    };
+    let imported = nfd_conf::read(&read(&nfd_conf)?)
+        .map_err(|error| invalid(format!("{}: {error}", nfd_conf.display())))?;
+    // What this file says itself, not its defaults.
+    let own: Option<toml::Table> = toml::from_str::<toml::Table>(text)
+        .ok()
+        .and_then(|mut table| table.remove("ndn"))
+        .and_then(|ndn| ndn.try_into().ok());
+    let mut merged = toml::Table::try_from(&imported.ndn).unwrap_or_default();
+    let own = own.unwrap_or_default();
+    let chooses_ethernet = own.contains_key("ethernet");
+    merged.extend(own);
+    let mut ndn: NdnConfig = merged
+        .try_into()
+        .map_err(|error: toml::de::Error| invalid(error.message().to_owned()))?;
+    if imported.ethernet && !chooses_ethernet {
+        let joined = |name: &String| {
+            config
+                .bridge
+                .iter()
+                .any(|bridge| bridge.ports.contains(name))
+                || config.link.iter().any(|link| link.ports.contains(name))
+        };
+        let ports = config.port.iter().map(|port| port.name.clone());
+        ndn.ethernet = ports.filter(|name| !joined(name)).collect();
+    }
+    config.ndn = Some(ndn);
+    config.ndn_strategy.splice(0..0, imported.strategies);
+    config
+        .ndn_key
+        .extend(imported.keys.into_iter().map(|mut key| {
+            if key.certificate.as_os_str() != "any"
+                && let Some(directory) = nfd_conf.parent()
+            {
+                key.certificate = directory.join(&key.certificate);
+            }
+            key
+        }));
+    let name = nfd_conf.display();
+    let notes = imported.notes.iter();
+    config.notes = notes.map(|note| format!("{name}: {note}")).collect();
+    match &check(config)[..] {
+        [] => Ok(()),
+        [first, ..] => Err(invalid(format!("{name}: {first}"))),
+    }
 }
 
 /// Reads a configuration file's text.

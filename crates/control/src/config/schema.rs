@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::firewall::FirewallConfig;
+use super::ndn::{NdnConfig, NdnFaceConfig, NdnKeyConfig, NdnRouteConfig, NdnStrategyConfig};
 
 /// A whole configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,6 +29,24 @@ pub struct Config {
     /// `[firewall]`: the stateful firewall; absent: packets are forwarded without state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firewall: Option<FirewallConfig>,
+    /// `[ndn]`: the named-data forwarder; absent: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ndn: Option<NdnConfig>,
+    /// `[[ndn_face]]`: faces that are made at start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ndn_face: Vec<NdnFaceConfig>,
+    /// `[[ndn_route]]`: static routes of names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ndn_route: Vec<NdnRouteConfig>,
+    /// `[[ndn_strategy]]`: forwarding strategies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ndn_strategy: Vec<NdnStrategyConfig>,
+    /// `[[ndn_key]]`: who may give commands.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ndn_key: Vec<NdnKeyConfig>,
+    /// What files that this one names ask for and the node does not have: to be told, not to be written.
+    #[serde(skip)]
+    pub notes: Vec<String>,
 }
 
 /// `[node]`

@@ -12,18 +12,23 @@ use crate::forwarding::Forwarding;
 const IP4: EdgeId = EdgeId(0);
 const IP6: EdgeId = EdgeId(1);
 const ARP: EdgeId = EdgeId(2);
-const EDGES: &[&str] = &["ip4", "ip6", "arp"];
+const NDN: EdgeId = EdgeId(3);
+const EDGES: &[&str] = &["ip4", "ip6", "arp", "ndn"];
 
 /// Input of routed ports, and of what a bridge has for the node itself.
 #[derive(Debug)]
 pub struct EthInput {
     forwarding: Arc<Forwarding>,
+    has_ndn: bool,
 }
 
 impl EthInput {
-    /// Makes the node.
-    pub fn new(forwarding: Arc<Forwarding>) -> Self {
-        Self { forwarding }
+    /// Makes the node; with `has_ndn` it has an edge for named data.
+    pub fn new(forwarding: Arc<Forwarding>, has_ndn: bool) -> Self {
+        Self {
+            forwarding,
+            has_ndn,
+        }
     }
 
     #[inline]
@@ -47,11 +52,12 @@ impl EthInput {
         if for_us && layout.vlan_tags == 0 && layout.flags.contains(LayoutFlags::IPV4) {
             return Verdict::edge(IP4);
         }
-        Self::sort_slowly(&layout, for_us)
+        let is_ndn = self.has_ndn && ether_type(frame) == Some(NDN_TYPE);
+        Self::sort_slowly(&layout, for_us, is_ndn)
     }
 
     /// What is not plain IPv4 to the node's own MAC address.
-    fn sort_slowly(layout: &Layout, for_us: bool) -> Verdict {
+    fn sort_slowly(layout: &Layout, for_us: bool, is_ndn: bool) -> Verdict {
         if !for_us && !layout.flags.contains(LayoutFlags::L2_GROUP) {
             return Verdict::drop(DropReason::NotForUs);
         }
@@ -65,10 +71,20 @@ impl EthInput {
             Verdict::edge(IP4)
         } else if layout.flags.contains(LayoutFlags::ARP) {
             Verdict::edge(ARP)
+        } else if is_ndn && layout.vlan_tags == 0 {
+            Verdict::edge(NDN)
         } else {
             Verdict::drop(DropReason::EtherTypeUnknown)
         }
     }
+}
+
+/// The EtherType of named data, on the wire.
+const NDN_TYPE: [u8; 2] = wire::numbers::ether_type::NDN.to_be_bytes();
+
+/// Returns the type field after the addresses.
+fn ether_type(frame: &Frame) -> Option<[u8; 2]> {
+    frame.data().get(12..14)?.try_into().ok()
 }
 
 impl Node for EthInput {
@@ -77,6 +93,9 @@ impl Node for EthInput {
     }
 
     fn edges(&self) -> &[&'static str] {
+        if !self.has_ndn {
+            return &EDGES[..3];
+        }
         EDGES
     }
 

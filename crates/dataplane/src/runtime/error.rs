@@ -1,6 +1,7 @@
 //! Why a node does not start, or keeps its old configuration.
 
 use crate::firewall::{RulesError, StateError};
+use crate::ndn::NdnError;
 use crate::plan::PlanError;
 
 /// Why a node does not start.
@@ -15,6 +16,9 @@ pub enum StartError {
     /// The firewall's connections cannot be kept where the configuration says.
     #[error("{0}")]
     State(#[from] StateError),
+    /// The named-data forwarder does not start.
+    #[error(transparent)]
+    Ndn(#[from] NdnError),
     /// There is no memory for frames.
     #[error("no memory for frames")]
     Memory(#[from] io::RegionError),
@@ -70,6 +74,7 @@ impl StartError {
             Self::Port(io::port::OpenError::EveryModeRefused { .. }) => {
                 Some("run as root, or write `driver = \"auto\"`; see `tidegate doctor`".into())
             }
+            Self::Ndn(error) => error.remedy(),
             Self::Port(_) | Self::Rules(_) | Self::State(_) => None, // the error says it itself
             Self::Graph(_) => Some("join some of the bridges".into()),
             Self::MemDriver { .. } => Some("write `driver = \"auto\"`".into()),

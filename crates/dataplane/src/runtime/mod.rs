@@ -17,7 +17,7 @@ use control::api::{
     SessionPage, SessionRequest, Stats, Timestamp,
 };
 use graph::{DrainReport, WorkerCounters};
-use io::Region;
+use io::{PortId, Region};
 use wire::Instant;
 
 pub use capture::Capture;
@@ -26,6 +26,7 @@ pub use workers::Links;
 
 use crate::firewall::{Firewall, Reporter, SessionWatch, load_rules};
 use crate::forwarding::Forwarding;
+use crate::ndn::Ndn;
 use crate::plan::Plan;
 use crate::topology::Shared;
 use open::OpenedPort;
@@ -94,13 +95,26 @@ impl Dataplane {
         region.wait_filled()?;
         let facts: Vec<_> = ports.iter().map(OpenedPort::facts).collect();
         let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1).with_rules(rules));
-        let shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random())?;
+        let mut shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random())?;
+        let signal_port = PortId(ports.len() as u16);
+        let ndn = Ndn::prepare(
+            config,
+            &plan,
+            &forwarding,
+            count,
+            signal_port,
+            workers::random(),
+        )?;
+        shared.ndn = ndn.map(Arc::new);
         let sources = ports.iter().zip(&config.port);
         let sources = sources.map(|(port, config)| port.source(config)).collect();
         let watch = PortWatch::start(sources).map_err(StartError::Thread)?;
         let started = io::cpu::now();
         shared.set_neighbours(&plan, started);
         let workers = Workers::start(config, &shared, pools, queues)?;
+        if let Some(ndn) = &shared.ndn {
+            ndn.start().map_err(StartError::Thread)?;
+        }
         let reporter = shared.firewall.clone().map(Reporter::start).transpose();
         let reporter = reporter.map_err(StartError::Thread)?;
         tracing::info!(workers = count, ports = ports.len(), "the node runs");
@@ -214,6 +228,9 @@ impl Dataplane {
     pub fn stop(&self) -> Stats {
         let mut state = self.state();
         if state.ended.is_none() {
+            if let Some(ndn) = &self.shared.ndn {
+                ndn.stop();
+            }
             let reports = lock(&self.workers).stop();
             for (worker, report) in reports.iter().enumerate() {
                 match report {

@@ -109,6 +109,25 @@ fn what_can_be(old: &Config, new: &Config, mtus: &[u16]) -> (Config, Vec<String>
         effective.firewall = old.firewall.clone();
         paths.push("firewall".to_owned());
     }
+    let ndn = |config: &Config| {
+        (
+            config.ndn.clone(),
+            config.ndn_face.clone(),
+            config.ndn_route.clone(),
+            config.ndn_strategy.clone(),
+            config.ndn_key.clone(),
+        )
+    };
+    if ndn(old) != ndn(new) {
+        (
+            effective.ndn,
+            effective.ndn_face,
+            effective.ndn_route,
+            effective.ndn_strategy,
+            effective.ndn_key,
+        ) = ndn(old);
+        paths.push("ndn".to_owned());
+    }
     for (i, (was, port)) in old.port.iter().zip(&mut effective.port).enumerate() {
         let mut kept = |same: bool, key: &str| {
             if !same {

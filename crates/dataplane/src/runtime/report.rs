@@ -33,6 +33,7 @@ pub(super) fn stats(node: &Dataplane) -> Stats {
         firewall: node.shared.firewall.as_deref().map(Firewall::info),
         stages: stages(node),
         drops: drops(node),
+        ndn: node.shared.ndn.as_ref().and_then(|ndn| ndn.info()),
     }
 }
 

@@ -49,6 +49,9 @@ impl Workers {
         let secret = random_bytes();
         let cpus = cpus(config, count);
         let mut ports = worker_ports(config, queues, count);
+        if let Some(ndn) = &shared.ndn {
+            signal_ports(config, ndn.take_queues(), &mut ports);
+        }
         let mut parts = Vec::new();
         let mut handles = Vec::new();
         let spreads = ports.iter().flatten().any(|port| port.spread);
@@ -178,6 +181,19 @@ fn worker_ports(
         }
     }
     dealt
+}
+
+/// Gives each worker the port that wakes it for the forwarder's sockets.
+fn signal_ports(config: &Config, queues: Vec<Box<dyn Queue>>, ports: &mut [Vec<WorkerPort>]) {
+    for (worker, (queue, ports)) in queues.into_iter().zip(ports).enumerate() {
+        ports.push(WorkerPort {
+            queue: Some(queue),
+            tx_via: WorkerId(worker as u16),
+            spread: false,
+            mode: mode(config.idle.mode),
+            tx_full: TxFull::Drop,
+        });
+    }
 }
 
 const fn mode(mode: IdleMode) -> Mode {

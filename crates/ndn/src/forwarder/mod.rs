@@ -185,6 +185,24 @@ impl ForwarderCounters {
         self.drops.get(reason as usize).copied().unwrap_or(0)
     }
 
+    /// Adds what passed another worker.
+    pub fn add(&mut self, other: &Self) {
+        self.in_interests += other.in_interests;
+        self.in_data += other.in_data;
+        self.in_nacks += other.in_nacks;
+        self.out_interests += other.out_interests;
+        self.out_data += other.out_data;
+        self.out_nacks += other.out_nacks;
+        self.satisfied += other.satisfied;
+        self.unsatisfied += other.unsatisfied;
+        self.store_hits += other.store_hits;
+        self.store_misses += other.store_misses;
+        self.handoffs += other.handoffs;
+        for (count, more) in self.drops.iter_mut().zip(&other.drops) {
+            *count += more;
+        }
+    }
+
     fn drop(&mut self, reason: DropReason) {
         if let Some(count) = self.drops.get_mut(reason as usize) {
             *count += 1;

@@ -163,6 +163,12 @@ impl LinkService {
             header.congestion_mark = header.congestion_mark.max(1);
             self.counters.marked += 1;
         }
+        // Nothing to add and nothing to cut: the packet is its own link packet.
+        if self.reliability.is_none() && header.is_empty() && packet.len() <= self.mtu {
+            self.counters.out_frames += 1;
+            transmit(packet);
+            return Ok(());
+        }
         let reserved = match self.reliability {
             Some(_) => TX_SEQUENCE_BYTES,
             None => 0,

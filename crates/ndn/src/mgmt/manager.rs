@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use wire::Instant;
 use wire::ndn::name::Name;
-use wire::ndn::{Data, DataFields, Interest};
+use wire::ndn::{Data, DataFields, Interest, NameRef};
 
 use super::authorize::{Authorization, Denied};
 use super::command::{Command, CommandError};
@@ -18,7 +18,7 @@ use super::response::ControlResponse;
 use super::rib_commands;
 use crate::face::{Face, FaceId};
 use crate::forwarder::Learned;
-use crate::rib::{FibUpdate, Rib, origin};
+use crate::rib::{FibUpdate, Rib, RibError, Route, origin};
 
 /// The longest lifetime of a learned route (ms), as in NFD.
 const LEARNED_MS_MAX: u64 = 600_000;
@@ -77,6 +77,23 @@ impl<A: Authorization> Management<A> {
     /// Returns the RIB.
     pub const fn rib(&self) -> &Rib {
         &self.rib
+    }
+
+    /// Adds a route that no command asked for, e.g. of the configuration.
+    ///
+    /// # Errors
+    /// [`RibError`].
+    pub fn add_route(
+        &mut self,
+        prefix: NameRef<'_>,
+        route: Route,
+        now: Instant,
+        control: &mut impl Control,
+    ) -> Result<(), RibError> {
+        let mut updates = Vec::new();
+        let added = self.rib.register(prefix, route, &mut updates);
+        apply(&updates, now, control);
+        added
     }
 
     /// Answers an Interest that came from `ingress`; `None` if nothing is to be said, as for an event that did

@@ -14,6 +14,7 @@ mod numbers;
 mod parameters;
 mod prefix_announcement;
 mod publish;
+pub mod read;
 mod response;
 mod rib_commands;
 

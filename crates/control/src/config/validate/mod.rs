@@ -2,6 +2,7 @@
 
 mod firewall;
 mod joins;
+mod ndn;
 mod ports;
 mod routes;
 
@@ -58,6 +59,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
     checker.routes();
     checker.neighbours();
     checker.firewall();
+    checker.ndn();
     checker.found
 }
 

@@ -55,7 +55,7 @@ impl Checker<'_> {
                 );
             }
         }
-        if config.port.is_empty() {
+        if config.port.is_empty() && config.ndn.is_none() {
             self.problem(
                 NO_PORT,
                 "the node has no port",

@@ -1,0 +1,556 @@
+//! The named-data forwarder: `tidegate run` with `[ndn]`, the tools of `tidegate ndn`, nodes over Ethernet, and
+//! clients of other projects.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{Run, finish, tidegate, wait_until};
+use lab::netns::Namespace;
+use lab::{Line, LineOptions, need};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that is ended with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A forwarder, with its sockets in a directory.
+struct Node {
+    _process: Process,
+    directory: PathBuf,
+}
+
+impl Node {
+    /// Starts one in a namespace, or in that of the test; `more` goes behind `[ndn]` with its sockets.
+    fn start(directory: &Path, namespace: Option<&Namespace>, node: &str, more: &str) -> Self {
+        std::fs::create_dir_all(directory).unwrap();
+        let text = format!(
+            "[node]\nframes_per_worker = 2048\ncontrol_socket = \"{0}/control.sock\"\n{node}\n\
+             [ndn]\nunix = [\"{0}/nfd.sock\"]\n{more}",
+            directory.display(),
+        );
+        let file = directory.join("node.toml");
+        std::fs::write(&file, text).unwrap();
+        let program = env!("CARGO_BIN_EXE_tidegate");
+        let mut command = match namespace {
+            Some(namespace) => namespace.command(program),
+            None => Command::new(program),
+        };
+        let log = std::fs::File::create(directory.join("log")).unwrap();
+        let child = command
+            .args(["run", "-c"])
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let node = Self {
+            _process: Process(child),
+            directory: directory.to_owned(),
+        };
+        let is_there = wait_until(PATIENCE, || {
+            node.directory.join("control.sock").exists() && node.run(&["status"]).code == 0
+        });
+        let log = std::fs::read_to_string(directory.join("log")).unwrap_or_default();
+        assert!(is_there, "the node does not answer: {log}");
+        node
+    }
+
+    fn transport(&self) -> String {
+        format!("unix://{}/nfd.sock", self.directory.display())
+    }
+
+    /// Prepares `tidegate ndn` with arguments.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = tidegate();
+        command
+            .env("NDN_CLIENT_TRANSPORT", self.transport())
+            .arg("ndn")
+            .args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        finish(&mut self.command(arguments))
+    }
+
+    /// Runs what must succeed; returns stdout.
+    fn ok(&self, arguments: &[&str]) -> String {
+        let run = self.run(arguments);
+        assert_eq!(run.code, 0, "{arguments:?}: {}", run.stderr);
+        run.stdout
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let text = self.ok(&[&["--json"], arguments].concat());
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{arguments:?}: {text}"))
+    }
+
+    /// Starts a server, waits until it serves, and returns the name that it serves.
+    fn serve(&self, arguments: &[&str], stdin: Option<&[u8]>) -> (Process, String) {
+        let mut child = self
+            .command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(stdin.unwrap_or_default()).unwrap();
+        drop(input);
+        let mut line = String::new();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        stderr.read_line(&mut line).unwrap();
+        let name = line.split(' ').nth(1).unwrap_or_default().trim().to_owned();
+        assert!(name.starts_with('/'), "{arguments:?}: {line}");
+        (Process(child), name)
+    }
+
+    /// Fetches an object through this node and compares it with a file.
+    fn get(&self, name: &str, original: &[u8]) {
+        let copy = self.directory.join("copy");
+        self.ok(&["get", name, "-o", copy.to_str().unwrap()]);
+        let fetched = std::fs::read(&copy).unwrap();
+        assert_eq!(fetched.len(), original.len());
+        assert!(fetched == original, "every byte arrives");
+    }
+}
+
+/// Bytes that compress badly and are the same each time.
+fn bytes(count: usize) -> Vec<u8> {
+    let mut state = 7_u32;
+    let mut out = Vec::with_capacity(count);
+    for _ in 0..count {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        out.push((state >> 24) as u8);
+    }
+    out
+}
+
+const LOOPBACK: &str = "tcp = [\"127.0.0.1:0\"]\nudp = [\"127.0.0.1:0\"]\nlocalhop = true\n";
+
+/// Finds the address of a channel.
+fn channel(node: &Node, scheme: &str) -> String {
+    let channels = node.json(&["face", "channels"]);
+    let mut all = channels
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str);
+    let found = all.find(|uri| uri.starts_with(scheme));
+    found.unwrap().to_owned()
+}
+
+/// Serves a file and fetches it by each transport, then from the content store alone, until it is erased.
+fn segmented_fetch(workers: &str, megabytes: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let node = Node::start(directory.path(), None, workers, LOOPBACK);
+    let original = bytes(megabytes * 1_000_000);
+    let segments = original.len().div_ceil(8000) as u64;
+    let file = directory.path().join("original");
+    std::fs::write(&file, &original).unwrap();
+    let (server, versioned) = node.serve(&["put", "/t/file", file.to_str().unwrap()], None);
+    node.get("/t/file", &original);
+    drop(server);
+    let before = node.json(&["cs", "info"])["hits"].as_u64().unwrap();
+    for scheme in ["unix", "tcp4", "udp4"] {
+        let uri = channel(&node, scheme);
+        let copy = directory.path().join("copy");
+        let mut command = tidegate();
+        command.args(["ndn", "--transport", &uri, "get", &versioned, "-o"]);
+        let run = finish(command.arg(&copy));
+        assert_eq!(run.code, 0, "{uri}: {}", run.stderr);
+        assert!(std::fs::read(&copy).unwrap() == original, "by {uri}");
+    }
+    let info = node.json(&["cs", "info"]);
+    assert!(
+        info["hits"].as_u64().unwrap() >= before + 3 * segments,
+        "{info}"
+    );
+    let erased = node.json(&["cs", "erase", "/t/file"]);
+    assert!(erased["erased"].as_u64().unwrap() >= segments, "{erased}");
+    let gone = node.run(&["peek", "-P", "/t/file", "-l", "300"]);
+    assert_eq!(gone.code, 5, "{}", gone.stderr);
+    assert!(
+        gone.stderr.contains("no Data for /t/file"),
+        "{}",
+        gone.stderr
+    );
+}
+
+#[test]
+fn a_file_by_unix_tcp_and_udp() {
+    segmented_fetch("", 4);
+}
+
+#[test]
+fn a_file_over_two_workers() {
+    let test = "a_file_over_two_workers";
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if need::need(test, "two CPUs", cpus >= 2) {
+        segmented_fetch("cpus = [0, 1]\n", 4);
+    }
+}
+
+#[test]
+fn fifty_megabytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = Node::start(directory.path(), None, "", LOOPBACK);
+    let original = bytes(50_000_000);
+    let (_server, _) = node.serve(&["put", "/t/large"], Some(&original));
+    node.get("/t/large", &original);
+}
+
+#[test]
+fn management_does_what_nfdc_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    let more = format!(
+        "{LOOPBACK}cache_packets = 1000\n[[ndn_route]]\nprefix = \"/far\"\nface = \"udp4://127.0.0.1:9\"\ncost = 7\n\
+         [[ndn_strategy]]\nprefix = \"/far\"\nstrategy = \"multicast\"\n"
+    );
+    let node = Node::start(directory.path(), None, "", &more);
+    // What the configuration says is there.
+    let routes = node.json(&["route", "list"]);
+    assert_eq!(routes[0]["prefix"], "/far");
+    assert_eq!(routes[0]["cost"], 7);
+    assert_eq!(routes[0]["origin"], 255);
+    let chosen = node.json(&["strategy", "show", "/far/away"]);
+    let strategy = chosen[0]["strategy"].as_str().unwrap();
+    assert!(
+        strategy.starts_with("/localhost/nfd/strategy/multicast"),
+        "{strategy}"
+    );
+
+    // Events tell of faces as they come and go.
+    let mut listener = node
+        .command(&["--json", "face", "events", "-n", "1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pending = || node.json(&["status"])["pit_entries"].as_u64().unwrap();
+    assert!(wait_until(PATIENCE, || pending() >= 1));
+    let created = node.json(&["face", "create", "udp://127.0.0.1:10", "--mtu", "1300"]);
+    let face = created["face_id"].as_u64().unwrap().to_string();
+    assert_eq!(created["remote"], "udp4://127.0.0.1:10");
+    let mut events = BufReader::new(listener.stdout.take().unwrap()).lines();
+    let mut event = || -> Value { serde_json::from_str(&events.next().unwrap().unwrap()).unwrap() };
+    // Other faces are those of the tools, one a command.
+    let is_heard = (0..20).any(|_| {
+        let event = event();
+        event["event"] == "created" && event["remote"] == "udp4://127.0.0.1:10"
+    });
+    assert!(is_heard, "the new face is among the next events");
+    let _listener = Process(listener);
+
+    let shown = node.json(&["face", "show", &face]);
+    assert_eq!(
+        (&shown["mtu"], &shown["persistency"]),
+        (&1300.into(), &"persistent".into())
+    );
+    let twice = node.run(&["face", "create", "udp://127.0.0.1:10"]);
+    assert_eq!(twice.code, 1, "{}", twice.stderr);
+    assert!(twice.stderr.contains("409"), "{}", twice.stderr);
+    node.ok(&["route", "add", "/a", "udp://127.0.0.1:10", "--cost", "5"]);
+    let fib = node.json(&["route", "fib"]);
+    let entry = fib
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|entry| entry["prefix"] == "/a");
+    assert_eq!(entry.unwrap()["next_hops"][0]["cost"], 5);
+    node.ok(&["route", "remove", "/a", &face]);
+    assert_eq!(node.run(&["route", "show", "/a"]).code, 5);
+    node.ok(&["face", "destroy", &face]);
+    let gone = node.run(&["face", "destroy", &face]);
+    assert_eq!(gone.code, 5, "{}", gone.stderr);
+    assert!(gone.stderr.contains("help:"), "{}", gone.stderr);
+
+    node.ok(&["strategy", "set", "/a", "asf"]);
+    node.ok(&["strategy", "unset", "/a"]);
+    let unknown = node.run(&["strategy", "set", "/a", "fastest"]);
+    assert_eq!(unknown.code, 5, "{}", unknown.stderr);
+    node.ok(&["cs", "config", "--capacity", "500", "--admit", "off"]);
+    let info = node.json(&["cs", "info"]);
+    assert_eq!(
+        (&info["capacity"], &info["admit"]),
+        (&500.into(), &"off".into())
+    );
+    for wrong in [
+        &["face", "create", "127.0.0.1"][..],
+        &["face", "create", "quic://127.0.0.1"],
+    ] {
+        assert_eq!(node.run(wrong).code, 2, "{wrong:?}");
+    }
+    // The node's own statistics know of it.
+    let socket = directory.path().join("control.sock");
+    let stats = finish(
+        tidegate()
+            .args(["--json", "stats", "--socket"])
+            .arg(&socket),
+    );
+    let stats: Value = serde_json::from_str(&stats.stdout).unwrap();
+    assert!(
+        stats["ndn"]["fib_prefixes"].as_u64().unwrap() >= 2,
+        "{}",
+        stats["ndn"]
+    );
+}
+
+#[test]
+fn ping_peek_and_poke_by_each_transport() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = Node::start(directory.path(), None, "", LOOPBACK);
+    for (index, scheme) in ["unix", "tcp4", "udp4"].iter().enumerate() {
+        let uri = channel(&node, scheme);
+        let prefix = format!("/p{index}");
+        let mut server = tidegate();
+        server.args(["ndn", "--transport", &uri, "pingserver", &prefix]);
+        let _server = Process(server.stderr(Stdio::null()).spawn().unwrap());
+        let mut ping = || {
+            node.run(&[
+                "--json", "ping", &prefix, "-c", "3", "-i", "1", "-w", "2000",
+            ])
+        };
+        let mut last = ping();
+        assert!(wait_until(PATIENCE, || {
+            last = ping();
+            last.code == 0
+        }));
+        let result: Value = serde_json::from_str(&last.stdout).unwrap();
+        assert!(result["received"].as_u64().unwrap() >= 1, "{result}");
+        assert!(result["rtt_us"]["p50"].as_u64().unwrap() > 0, "{result}");
+    }
+    let mut poke = node.command(&["poke", "/greeting", "-x", "60000"]);
+    let mut poke = poke.stdin(Stdio::piped()).spawn().unwrap();
+    poke.stdin.take().unwrap().write_all(b"hello").unwrap();
+    let mut said = String::new();
+    assert!(wait_until(PATIENCE, || {
+        said = node.run(&["peek", "/greeting", "-l", "500"]).stdout;
+        said == "hello"
+    }));
+    assert!(poke.wait().unwrap().success());
+    // Nobody serves it any more; a cache does.
+    assert_eq!(node.ok(&["peek", "/greeting"]), "hello");
+    let nobody = node.run(&["peek", "/nobody"]);
+    assert_eq!(nobody.code, 5, "{}", nobody.stderr);
+    assert!(nobody.stderr.contains("NoRoute"), "{}", nobody.stderr);
+}
+
+#[test]
+fn without_a_forwarder_the_tools_say_so() {
+    let mut command = tidegate();
+    command.env("NDN_CLIENT_TRANSPORT", "unix:///nowhere/nfd.sock");
+    let run = finish(command.args(["ndn", "status"]));
+    assert_eq!(run.code, 3, "{}", run.stderr);
+    assert!(run.stderr.contains("[ndn]"), "{}", run.stderr);
+    // client.conf is read where the variable is not set.
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join(".ndn")).unwrap();
+    let conf = home.path().join(".ndn/client.conf");
+    std::fs::write(conf, "; ours\ntransport=unix:///from/client.conf\n").unwrap();
+    let mut command = tidegate();
+    command
+        .env_remove("NDN_CLIENT_TRANSPORT")
+        .env("HOME", home.path());
+    let run = finish(command.args(["ndn", "status"]));
+    assert_eq!(run.code, 3);
+    assert!(run.stderr.contains("/from/client.conf"), "{}", run.stderr);
+}
+
+/// Two nodes with an Ethernet link between them: fetches over it, once by a unicast and once by the multicast face.
+fn over_ethernet(test: &str, driver: &str) {
+    if !need::root(test) {
+        return;
+    }
+    let line = Line::new("tgn", LineOptions::default()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let port = |device: &str| {
+        format!("[[port]]\nname = \"e\"\ninterface = \"{device}\"\ndriver = \"{driver}\"\n")
+    };
+    let no_sockets = "tcp = []\nudp = []\nethernet = [\"e\"]\n";
+    let consumer = directory.path().join("consumer");
+    let producer = directory.path().join("producer");
+    let near = Node::start(
+        &consumer,
+        Some(&line.left.namespace),
+        &port(&line.left.device),
+        no_sockets,
+    );
+    let far = Node::start(
+        &producer,
+        Some(&line.node),
+        &port(&line.left.node_device),
+        no_sockets,
+    );
+    let original = bytes(3_000_000);
+    let (_server, _) = far.serve(&["put", "/far/file"], Some(&original));
+    let mac: Vec<String> = line
+        .left
+        .node_mac
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let remote = format!("ether://[{}]", mac.join(":"));
+    near.ok(&["route", "add", "/far", &remote]);
+    near.get("/far/file", &original);
+    let faces = near.json(&["face", "list", "--remote", &remote]);
+    assert!(faces[0]["in_data"].as_u64().unwrap() >= 375, "{faces}");
+    // The other node made a face for who asked.
+    let others = far.json(&["face", "list", "--scheme", "ether"]);
+    let is_known = |face: &&Value| face["persistency"] == "on-demand";
+    assert!(
+        others
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|face| is_known(&face)),
+        "{others}"
+    );
+    // By the group.
+    near.ok(&["cs", "erase", "/"]);
+    near.ok(&["face", "destroy", &remote]);
+    near.ok(&["route", "add", "/far", "ether://[01:00:5e:00:17:aa]"]);
+    near.get("/far/file", &original);
+}
+
+#[test]
+fn two_nodes_over_ethernet_by_af_xdp() {
+    over_ethernet("two_nodes_over_ethernet_by_af_xdp", "af_xdp");
+}
+
+#[test]
+fn two_nodes_over_ethernet_by_af_packet() {
+    over_ethernet("two_nodes_over_ethernet_by_af_packet", "af_packet");
+}
+
+/// Makes a Python environment with python-ndn, once a target directory; `None` if that cannot be.
+fn python_ndn() -> Option<PathBuf> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-ndn");
+    let python = directory.join("bin/python3");
+    let has_it = |python: &Path| {
+        let mut command = Command::new(python);
+        let status = command.args(["-c", "import ndn.app"]).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if has_it(&python) {
+        return Some(python);
+    }
+    let mut venv = Command::new("python3");
+    let made = venv.args(["-m", "venv"]).arg(&directory).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return None;
+    }
+    let mut pip = Command::new(&python);
+    let installed = pip
+        .args(["-m", "pip", "install", "-q", "--disable-pip-version-check"])
+        .args(["--timeout", "20", "python-ndn==0.5.2"])
+        .status();
+    (installed.is_ok_and(|status| status.success()) && has_it(&python)).then_some(python)
+}
+
+const PRODUCER: &str = r#"
+import sys
+from ndn.app import NDNApp
+from ndn.encoding import Name
+app = NDNApp()
+@app.route('/py')
+def on_interest(name, param, _app_param):
+    app.put_data(name, content=b'from python ' + Name.to_bytes(name)[-3:], freshness_period=10000, digest_sha256=True)
+async def after():
+    print('ready', flush=True)
+app.run_forever(after_start=after())
+"#;
+
+const CONSUMER: &str = r#"
+import sys
+from ndn.app import NDNApp
+from ndn.types import InterestNack, InterestTimeout
+app = NDNApp()
+async def main():
+    try:
+        name, meta, content = await app.express_interest(sys.argv[1], must_be_fresh=True, can_be_prefix=True, lifetime=4000)
+        print(bytes(content).decode(), flush=True)
+    except InterestNack as nack:
+        print('nack', nack.reason, flush=True)
+    app.shutdown()
+app.run_forever(after_start=main())
+"#;
+
+#[test]
+fn python_ndn_serves_fetches_and_manages() {
+    let test = "python_ndn_serves_fetches_and_manages";
+    if !need::program(test, "python3") {
+        return;
+    }
+    let Some(python) = python_ndn() else {
+        need::need(test, "python3-venv and python-ndn from PyPI", false);
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let node = Node::start(directory.path(), None, "", LOOPBACK);
+    let home = directory.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let program = |transport: &str| {
+        let mut command = Command::new(&python);
+        command
+            .env("NDN_CLIENT_TRANSPORT", transport)
+            .env("HOME", &home);
+        command
+    };
+    // Without a key store, python-ndn signs nothing.
+    let pyndnsec = python.with_file_name("pyndnsec");
+    for arguments in [&["Init-Pib"][..], &["New-Item", "/me"]] {
+        let mut command = Command::new(&pyndnsec);
+        let made = finish(command.env("HOME", &home).args(arguments));
+        assert_eq!(
+            made.code, 0,
+            "{arguments:?}: {} {}",
+            made.stdout, made.stderr
+        );
+    }
+    let unix = node.transport();
+    let tcp = channel(&node, "tcp4").replace("tcp4", "tcp");
+    let mut producer = program(&unix);
+    producer.args(["-c", PRODUCER]).stdout(Stdio::piped());
+    let mut producer = Process(producer.spawn().unwrap());
+    let mut line = String::new();
+    let mut stdout = BufReader::new(producer.0.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    // Our tool and theirs get the same, by Unix socket and TCP.
+    let mut ours = node.run(&["peek", "/py/abc", "-l", "2000"]);
+    assert!(wait_until(PATIENCE, || {
+        ours = node.run(&["peek", "/py/abc", "-l", "2000"]);
+        ours.code == 0
+    }));
+    assert_eq!(ours.stdout, "from python abc");
+    for transport in [&unix, &tcp] {
+        let theirs = finish(program(transport).args(["-c", CONSUMER, "/py/abc"]));
+        assert_eq!(
+            theirs.stdout, "from python abc\n",
+            "{transport}: {}",
+            theirs.stderr
+        );
+    }
+    let nacked = finish(program(&unix).args(["-c", CONSUMER, "/nobody"]));
+    assert_eq!(nacked.stdout, "nack 150\n", "{}", nacked.stderr);
+    // And what ours serves.
+    let (_server, _) = node.serve(&["put", "/ours"], Some(b"from the other side"));
+    let fetched = finish(program(&unix).args(["-c", CONSUMER, "/ours"]));
+    assert_eq!(
+        fetched.stdout, "from the other side\n",
+        "{}",
+        fetched.stderr
+    );
+}

@@ -1,0 +1,171 @@
+//! `[ndn]` and its tables: the named-data forwarder.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The port of NDN over UDP and TCP.
+const NDN_PORT: u16 = 6363;
+
+/// `[ndn]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NdnConfig {
+    /// Unix sockets for applications; the first is where clients look.
+    pub unix: Vec<PathBuf>,
+    /// Where TCP is listened on.
+    pub tcp: Vec<SocketAddr>,
+    /// Where UDP is listened on.
+    pub udp: Vec<SocketAddr>,
+    /// Kernel interfaces with a UDP multicast face each.
+    pub udp_multicast: Vec<String>,
+    /// Ports with Ethernet faces.
+    pub ethernet: Vec<String>,
+    /// Packets in the content store.
+    pub cache_packets: u32,
+    /// Bytes of memory of the content store; 0: 1536 a packet.
+    pub cache_bytes: u64,
+    /// Which packet leaves the content store when room is needed.
+    pub cache_policy: CachePolicy,
+    /// Data that nobody asked for.
+    pub unsolicited: UnsolicitedConfig,
+    /// Pending Interests a worker.
+    pub pit_entries: u32,
+    /// Prefixes in the FIB.
+    pub fib_prefixes: u32,
+    /// Faces.
+    pub faces: u32,
+    /// Seconds after which an idle face that nobody asked for is closed.
+    pub idle_s: u32,
+    /// Registrations from other machines, under `/localhop/nfd`.
+    pub localhop: bool,
+    /// Producer regions of this node: forwarding hints that lead here have done their work.
+    pub regions: Vec<String>,
+    /// A configuration file of NFD that is read first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nfd_conf: Option<PathBuf>,
+}
+
+impl Default for NdnConfig {
+    fn default() -> Self {
+        Self {
+            unix: vec!["/run/nfd/nfd.sock".into(), "/run/nfd.sock".into()],
+            tcp: both(NDN_PORT),
+            udp: both(NDN_PORT),
+            udp_multicast: Vec::new(),
+            ethernet: Vec::new(),
+            cache_packets: 65_536,
+            cache_bytes: 0,
+            cache_policy: CachePolicy::default(),
+            unsolicited: UnsolicitedConfig::default(),
+            pit_entries: 65_536,
+            fib_prefixes: 65_536,
+            faces: 1024,
+            idle_s: 600,
+            localhop: false,
+            regions: Vec::new(),
+            nfd_conf: None,
+        }
+    }
+}
+
+/// All addresses of both versions.
+fn both(port: u16) -> Vec<SocketAddr> {
+    vec![
+        (Ipv4Addr::UNSPECIFIED, port).into(),
+        (Ipv6Addr::UNSPECIFIED, port).into(),
+    ]
+}
+
+/// Which packet leaves the content store when room is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CachePolicy {
+    /// Three queues; what is asked for again stays.
+    #[default]
+    S3Fifo,
+    /// First in, first out.
+    Fifo,
+    /// First in, first out, with another round for what was asked for.
+    Clock,
+    /// Least recently used.
+    Lru,
+    /// NFD's: unsolicited, then stale, then by age.
+    PriorityFifo,
+}
+
+/// What happens to Data that nobody asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnsolicitedConfig {
+    /// It is dropped.
+    #[default]
+    DropAll,
+    /// It is cached if an application of this machine sent it.
+    AdmitLocal,
+    /// It is cached if another machine sent it.
+    AdmitNetwork,
+    /// It is cached.
+    AdmitAll,
+}
+
+/// `[[ndn_face]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NdnFaceConfig {
+    /// FaceUri of the other end.
+    pub remote: String,
+    /// FaceUri of this end: which port an Ethernet face is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<String>,
+    /// Stays although its link fails.
+    #[serde(default)]
+    pub permanent: bool,
+    /// Bytes of the longest link packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// Acknowledges and retransmits on the link.
+    #[serde(default)]
+    pub reliability: bool,
+    /// Marks packets when the face's queue stays long.
+    #[serde(default = "yes")]
+    pub congestion_marking: bool,
+}
+
+/// `[[ndn_route]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NdnRouteConfig {
+    /// The prefix.
+    pub prefix: String,
+    /// FaceUri of the next hop.
+    pub face: String,
+    /// Lower is better.
+    #[serde(default)]
+    pub cost: u32,
+}
+
+/// `[[ndn_strategy]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NdnStrategyConfig {
+    /// The prefix.
+    pub prefix: String,
+    /// Name of the strategy, with parameters; a name of one component is one of NFD's.
+    pub strategy: String,
+}
+
+/// `[[ndn_key]]`: who may give commands. Without a table, anyone who reaches the node's local faces may.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NdnKeyConfig {
+    /// A certificate (`ndnsec cert-dump`), or `any`.
+    pub certificate: PathBuf,
+    /// Modules of management: `faces`, `fib`, `rib`, `cs`, `strategy-choice`.
+    pub modules: Vec<String>,
+}
+
+const fn yes() -> bool {
+    true
+}
