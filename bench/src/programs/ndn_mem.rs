@@ -245,7 +245,7 @@ pub(crate) fn main() {
         let answers: Vec<_> = names.iter().map(|name| data(name, &content)).collect();
         miss.push(node.run(node.app, &interests, false));
         answer.push(node.run(node.peer, &answers, false));
-        node.now += std::time::Duration::from_millis(50);
+        node.now = node.now + std::time::Duration::from_millis(50);
         node.forwarder.handle_timeout(node.now, &mut Count::default());
     }
     drop(node);

@@ -317,7 +317,7 @@ fn ping_peek_and_poke_by_each_transport() {
         let mut server = tidegate();
         server.args(["ndn", "--transport", &uri, "pingserver", &prefix]);
         let _server = Process(server.stderr(Stdio::null()).spawn().unwrap());
-        let mut ping = || {
+        let ping = || {
             node.run(&[
                 "--json", "ping", &prefix, "-c", "3", "-i", "1", "-w", "2000",
             ])

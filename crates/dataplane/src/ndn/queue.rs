@@ -40,6 +40,7 @@ impl SignalQueue {
                 max_frame_bytes: 0,
                 zero_copy: false,
                 rss: true,
+                offloads: io::Offloads::empty(),
                 refused: Vec::new(),
             },
             stats: QueueStats::default(),
