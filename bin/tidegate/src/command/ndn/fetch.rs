@@ -320,11 +320,10 @@ impl Fetch<'_> {
             .meta
             .final_block
             .and_then(|block| block.number_of(types::SEGMENT))
+            && self.last != Some(last)
         {
-            if self.last != Some(last) {
-                self.last = Some(last);
-                self.asked.retain(|segment, _| *segment <= last);
-            }
+            self.last = Some(last);
+            self.asked.retain(|segment, _| *segment <= last);
         }
         if asked.tries == 0 {
             self.measure(asked.sent.elapsed().as_secs_f64());
