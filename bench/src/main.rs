@@ -38,6 +38,7 @@ programs! {
     io8_zero_loss,
     io_mem,
     io_xdp_forward,
+    kernel_cache,
     ndn_mem,
     restart,
     tables_counters,

@@ -51,7 +51,7 @@ pub enum Stored {
 /// Fills a cache's memory. The only writer of the links between names; readers are at work meanwhile.
 #[derive(Debug)]
 pub struct Cache {
-    memory: Arrays,
+    memory: Arc<Arrays>,
     free_data: Vec<u32>,
     free_prefixes: Vec<u32>,
     /// Slots of Data, oldest first (CS-5); those of removed packets stay until they come to the front.
@@ -78,13 +78,35 @@ impl Cache {
             prefixes: HashMap::new(),
             prefix_names: vec![None; prefixes as usize],
             evicted: 0,
-            memory,
+            memory: Arc::new(memory),
         }
     }
 
     /// Returns the memory, for readers.
     pub fn memory(&self) -> &Arrays {
         &self.memory
+    }
+
+    /// Shares the memory with readers in other threads.
+    pub fn share(&self) -> Arc<Arrays> {
+        Arc::clone(&self.memory)
+    }
+
+    /// True if nothing is left of packets or prefixes that were taken out: every slot free, no bucket locked.
+    pub fn is_clean(&self) -> bool {
+        let config = self.memory.config();
+        let last = config.data_slots + config.prefix_slots;
+        let free = |slot| {
+            self.memory
+                .node(slot)
+                .is_some_and(|node| node.facts.load() == 0 && node.generation.load() & 1 == 0)
+        };
+        let empty = |index| {
+            self.memory.bucket(index).is_some_and(|bucket| {
+                bucket.lock.load() == 0 && bucket.entries.iter().all(|entry| entry.load() == 0)
+            })
+        };
+        (1..=last).all(free) && (0..=config.bucket_mask).all(empty) && self.prefixes.is_empty()
     }
 
     /// Returns the number of packets.
@@ -128,7 +150,7 @@ impl Cache {
             fresh_until_ns,
         };
         let words = packet_words(packet, data_at);
-        let slot = match find(&self.memory, entry.hash) {
+        let slot = match find(&*self.memory, entry.hash) {
             NONE => self.free_slot()?,
             // It is overwritten where it is, and no slot is needed.
             existing => existing,
@@ -146,7 +168,7 @@ impl Cache {
             }
             Inserted::Replaced(_) => Ok(Stored::Replaced),
             Inserted::Full | Inserted::Busy => {
-                if find(&self.memory, entry.hash) == NONE {
+                if find(&*self.memory, entry.hash) == NONE {
                     self.free_data.push(slot);
                 }
                 Err(Refusal::Busy)
@@ -155,7 +177,7 @@ impl Cache {
     }
 
     fn write(&self, slot: u32, entry: &Entry, words: &[u64]) -> Inserted {
-        insert(&self.memory, slot, entry, |slot| {
+        insert(&*self.memory, slot, entry, |slot| {
             if let Some(slab) = self.memory.slab(slot) {
                 for (to, from) in slab.words.iter().zip(words) {
                     to.store(*from);
@@ -169,7 +191,7 @@ impl Cache {
         if !is_cacheable(name) {
             return false;
         }
-        let slot = find(&self.memory, hash_of(&self.memory, name.value()));
+        let slot = find(&*self.memory, hash_of(&self.memory, name.value()));
         slot != NONE && self.has_name(slot, name.value()) && self.remove_slot(slot)
     }
 
@@ -224,7 +246,7 @@ impl Cache {
         let Some(node) = self.memory.node(slot) else {
             return false;
         };
-        if !Facts(node.facts.load()).is_data() || !remove(&self.memory, node.hash.load(), slot) {
+        if !Facts(node.facts.load()).is_data() || !remove(&*self.memory, node.hash.load(), slot) {
             return false;
         }
         self.unlink(slot);
@@ -373,7 +395,7 @@ impl Cache {
                 return;
             }
             // Nobody else writes prefix nodes, but their bucket may be busy: then it stays, without children.
-            if !remove(&self.memory, above.hash.load(), parent) {
+            if !remove(&*self.memory, above.hash.load(), parent) {
                 return;
             }
             if let Some(name) = self.prefix_name(parent).take() {
