@@ -45,6 +45,24 @@ const LOOM: &[(&str, &str)] = &[
     ("LOOM_MAX_PREEMPTIONS", "2"),
 ];
 
+const SHUTTLE: &[(&str, &str)] = &[
+    ("RUSTFLAGS", "--cfg shuttle"),
+    ("CARGO_TARGET_DIR", "target/shuttle"),
+];
+
+/// On a stable compiler too; without address randomisation, which the tool does not bear everywhere. The
+/// suppressions are for the standard library, which is not instrumented.
+const TSAN: &[(&str, &str)] = &[
+    ("RUSTC_BOOTSTRAP", "1"),
+    (
+        "RUSTFLAGS",
+        "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer",
+    ),
+    ("CARGO_TARGET_DIR", "target/tsan"),
+    ("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", "setarch -R"),
+    ("TSAN_OPTIONS", "suppressions=tests/tsan.supp"),
+];
+
 const LEVELS: &[Level] = &[
     level("format", &["fmt", "--all", "--", "--check"]),
     level("tidy", &["xtask", "tidy"]),
@@ -115,6 +133,42 @@ const LEVELS: &[Level] = &[
             "--show-output",
         ],
         environment: LOOM,
+    },
+    Level {
+        needs: None,
+        name: "random schedules (shuttle)",
+        arguments: &[
+            "test",
+            "--release",
+            "-p",
+            "tidegate-tables",
+            "--test",
+            "shuttle_*",
+            "--",
+            "--show-output",
+        ],
+        environment: SHUTTLE,
+    },
+    Level {
+        needs: Some("/usr/bin/setarch"),
+        name: "data races (ThreadSanitizer)",
+        arguments: &[
+            "test",
+            "-p",
+            "tidegate-tables",
+            "--target",
+            "x86_64-unknown-linux-gnu",
+            "--lib",
+            "--test",
+            "slots",
+            "--",
+            "--test-threads=1",
+            "--skip",
+            "lpm",
+            "--skip",
+            "agrees",
+        ],
+        environment: TSAN,
     },
     Level {
         needs: None,

@@ -8,7 +8,7 @@ use std::sync::{Barrier, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use bench::sessions::Random;
-use bench::{Options, Report, Table, median};
+use bench::{Options, Plot, Report, Series, Table, median};
 use io::cpu::{allowed, pin, thread_time};
 use serde_json::json;
 use tables::counter_table::CounterTable;
@@ -301,6 +301,7 @@ fn measure(name: &str, ports: &[u16], options: &Options, report: &mut Report) {
         ],
     );
     let work_ns = private_work_ns();
+    let mut modelled = Vec::new();
     for (at, (scheme, _)) in subjects.iter().enumerate() {
         let [one, two, _] = &samples[at];
         let (one, two) = (median(one), median(two));
@@ -308,21 +309,26 @@ fn measure(name: &str, ports: &[u16], options: &Options, report: &mut Report) {
         let serial = one / (one + work_ns);
         let amdahl = 1.0 / (serial + (1.0 - serial) / 2.0);
         let measured = median(&rates[at][1]) / median(&rates[at][0]);
-        // A shared line (or lock) serves one update in the time that it takes when contended; what does
-        // not contend scales with the cores.
-        let contended = two > one * 1.5;
-        let model = if contended {
-            2e3 / two.max(one)
-        } else {
-            16e3 / (two + work_ns)
+        let model = |cores: f64| {
+            // A shared line (or lock) serves one update in the time that it takes when contended; what does
+            // not contend scales with the cores.
+            let contended = two > one * 1.5;
+            match contended {
+                true => (cores * 1e3 / (one + work_ns)).min(2e3 / two),
+                false => cores * 1e3 / (two + work_ns),
+            }
         };
+        modelled.push(Series {
+            name: (*scheme).to_owned(),
+            points: (0..=4).map(|at| 2.0_f64.powi(at)).map(|n| (n, model(n))).collect(),
+        });
         table.rows.push(vec![
             json!(scheme),
             json!(one),
             json!(two),
             json!(amdahl),
             json!(measured),
-            json!(model),
+            json!(model(16.0)),
         ]);
         report.figure(&format!("{scheme}_one_ns_{name}"), one);
         report.figure(&format!("{scheme}_two_ns_{name}"), two);
@@ -330,6 +336,14 @@ fn measure(name: &str, ports: &[u16], options: &Options, report: &mut Report) {
         report.figure(&format!("{scheme}_amdahl_{name}"), amdahl);
     }
     report.table(table);
+    report.plot(Plot {
+        title: format!("A model, not a measurement: shared counters on more cores, {name}"),
+        x: "cores".to_owned(),
+        y: "million updates a second".to_owned(),
+        log_x: true,
+        log_y: true,
+        series: modelled,
+    });
     let of = |scheme: &str| {
         let at = subjects.iter().position(|(name, _)| *name == scheme);
         at.map_or(f64::NAN, |at| median(&samples[at][1]))

@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex};
 use std::time::Instant;
 
 use bench::flow_twins::{
-    BURST, Global, Handle, LockFree, Locked, Own, Sharded, Twin, original, reply,
+    BURST, Global, Handle, Lines, LockFree, Locked, Own, Sharded, Twin, original, reply,
 };
 use bench::pages::{huge_allocator, huge_percent};
 use bench::sessions::Random;
@@ -18,6 +18,8 @@ use tables::signature::Session4;
 const WORKERS: usize = 2;
 /// Packets of one measurement, a worker.
 const PACKETS: usize = 1 << 18;
+/// Not a table: the memory accesses of one, without changes.
+const LIMIT: &str = "lines_alone";
 /// Packets after which the coarse clock has moved.
 const TICK: usize = 1 << 14;
 
@@ -160,6 +162,7 @@ fn subjects(connections: usize) -> Vec<Subject> {
         subject("rwlock_a_burst", Box::new(Locked::new(connections, true))),
         subject("mutex", Box::new(Global::new(connections))),
         subject("sharded_64", Box::new(Sharded::new(connections, 64))),
+        subject(LIMIT, Box::new(Lines::new(connections))),
     ];
     subjects.push(Subject {
         name: "map_a_worker",
@@ -192,6 +195,9 @@ fn measure(load: Load, subjects: &[Subject], scripts: &Scripts, arguments: &Argu
                 0 => step,
                 _ => subjects.len() - 1 - step,
             };
+            if load == Load::Churn && subjects[at].name == LIMIT {
+                continue;
+            }
             for workers in [1, 2] {
                 clock += 1000;
                 let rate = rate(&subjects[at], workers, load, clock, scripts);
@@ -214,7 +220,8 @@ fn measure(load: Load, subjects: &[Subject], scripts: &Scripts, arguments: &Argu
         let at = subjects.iter().position(|subject| subject.name == wanted);
         at.map_or(f64::NAN, |at| median(&samples[at][1]))
     };
-    for (subject, [one, two]) in subjects.iter().zip(&samples) {
+    let measured = subjects.iter().zip(&samples);
+    for (subject, [one, two]) in measured.filter(|(_, [one, _])| !one.is_empty()) {
         let (name_of, speedup) = (subject.name, median(two) / median(one));
         table.rows.push(vec![
             json!(name_of),
@@ -232,6 +239,8 @@ fn measure(load: Load, subjects: &[Subject], scripts: &Scripts, arguments: &Argu
         );
     }
     report.table(table);
+    let limit = rate_of(LIMIT) / rate_of("rwlock");
+    report.figure(&format!("limit_to_rwlock_{name}"), limit);
 }
 
 pub(crate) fn main() {
@@ -245,6 +254,7 @@ pub(crate) fn main() {
     }
     report.figure("huge_percent", huge_percent());
     report.note("a refresh writes only when the coarse clock has moved, in every table; the maps of the twins are hashbrown's with foldhash; all tables lie on huge pages");
+    report.note("lines_alone is no table: the lines of memory that a packet needs of the flow map, and nothing else");
     report.note("map_a_worker shares nothing, and can be used only where both directions of a connection reach one worker");
     report.print(&arguments.options);
 }

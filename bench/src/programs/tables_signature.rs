@@ -5,24 +5,28 @@
 
 use std::cell::RefCell;
 use std::hint::black_box;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use bench::chained::Chained;
 use bench::pages::{huge_allocator, huge_percent};
 use bench::rte_hash::RteHash;
 use bench::sessions::{Pool, Random};
-use bench::{Options, Report, Table, median, rounds, spread};
+use bench::{Options, Plot, Report, Series, Table, median, rounds, spread};
 use clap::Parser;
 use hashbrown::HashMap;
 use io::cpu::thread_time;
 use serde_json::json;
-use tables::memory::Pages;
+use tables::memory::{Memory, Pages, prefetch};
 use tables::signature::{
     Keyed, PaperTable, Place, Session4, Shape, SignatureFunction, SignatureTable,
 };
 
 /// Lookups of one measurement.
 const QUERIES: usize = 1 << 18;
+/// Sessions looked up at a time by the batched find.
+const BATCHES: [usize; 5] = [32, 16, 8, 4, 1];
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -116,9 +120,8 @@ fn queries(sessions: &[Session4]) -> Queries {
 
 /// A dependent random read over `bytes`: the machine's latency, ns.
 fn latency_ns(bytes: usize, pages: Pages) -> f64 {
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     let lines = (bytes / 64).max(16);
-    let memory = tables::memory::Memory::<[AtomicU64; 8]>::zeroed(lines, pages);
+    let memory = Memory::<[AtomicU64; 8]>::zeroed(lines, pages);
     let mut order: Vec<u32> = (0..lines as u32).collect();
     Random::new(5).shuffle(&mut order);
     for pair in order.windows(2) {
@@ -137,6 +140,52 @@ fn latency_ns(bytes: usize, pages: Pages) -> f64 {
     }
     black_box(at);
     best
+}
+
+/// What no lookup that reads a line of index and then the line of a record can beat on this machine: for each
+/// of 32, two random lines of memory of the same sizes, the second one asked for once the first is there.
+struct Limit {
+    index: Memory<[AtomicU64; 8]>,
+    records: Memory<[AtomicU64; 8]>,
+    lines: Vec<(u32, u32)>,
+}
+
+impl Limit {
+    fn new(table: &SignatureTable<Session4, Keyed>, records: usize, pages: Pages) -> Self {
+        let mut random = Random::new(17);
+        let limit = Self {
+            index: Memory::zeroed(table.buckets(), pages),
+            records: Memory::zeroed(records, pages),
+            lines: (0..QUERIES)
+                .map(|_| (random.below(table.buckets()) as u32, random.below(records) as u32))
+                .collect(),
+        };
+        // Every page is the process's own: untouched ones are all one page of zeros.
+        for line in limit.index.iter().chain(limit.records.iter()) {
+            line[0].store(1, Relaxed);
+        }
+        limit
+    }
+
+    /// Nanoseconds a lookup.
+    fn time(&self) -> f64 {
+        let begin = thread_time();
+        let mut sum = 0;
+        for chunk in self.lines.chunks(32) {
+            for &(bucket, _) in chunk {
+                prefetch(&self.index[bucket as usize]);
+            }
+            for &(bucket, record) in chunk {
+                let nothing = self.index[bucket as usize][0].load(Relaxed) - 1;
+                prefetch(&self.records[record as usize + nothing as usize]);
+            }
+            for &(_, record) in chunk {
+                sum += self.records[record as usize][0].load(Relaxed);
+            }
+        }
+        black_box(sum);
+        (thread_time() - begin).as_nanos() as f64 / self.lines.len() as f64
+    }
 }
 
 /// The 99.9th percentile of the time of a batch of 32, ns of wall clock (disturbances included).
@@ -159,6 +208,8 @@ struct Tables {
     /// Ours on huge pages, as it asks for them by itself, where the other tables are on normal ones.
     ours_huge: Option<SignatureTable<Session4, Keyed>>,
     hashbrown: HashMap<Session4, u32, foldhash::fast::RandomState>,
+    /// With the session's state as the value, as many bytes as our records have for it.
+    hashbrown_state: HashMap<Session4, [u64; 6], foldhash::fast::RandomState>,
     chained: Chained,
     paper: PaperTable<Session4, Keyed>,
 }
@@ -174,11 +225,13 @@ impl Tables {
             ours_huge: (pages == Pages::Normal)
                 .then(|| SignatureTable::with_pages(shape, key, Pages::Huge)),
             hashbrown: HashMap::with_capacity_and_hasher(count, Default::default()),
+            hashbrown_state: HashMap::with_capacity_and_hasher(count, Default::default()),
             chained: Chained::new(count, key),
             paper: PaperTable::new(buckets, count as u32 / 16, key, pages),
         };
         for (at, session) in sessions.iter().enumerate() {
             tables.hashbrown.insert(*session, at as u32);
+            tables.hashbrown_state.insert(*session, [at as u64; 6]);
             tables.chained.add(session);
             for ours in core::iter::once(&mut tables.ours).chain(&mut tables.ours_huge) {
                 ours.add(session).expect("the table is sized for it");
@@ -191,6 +244,12 @@ impl Tables {
     fn in_hashbrown(&self, keys: &[Session4]) -> u64 {
         keys.iter()
             .map(|key| u64::from(*self.hashbrown.get(key).unwrap_or(&0)))
+            .sum()
+    }
+
+    fn in_hashbrown_state(&self, keys: &[Session4]) -> u64 {
+        keys.iter()
+            .map(|key| self.hashbrown_state.get(key).map_or(0, |state| state[0]))
             .sum()
     }
 
@@ -231,6 +290,37 @@ impl Tables {
     }
 }
 
+const OURS: &str = "ours";
+const OURS_HUGE: &str = "ours on pages of 2 MiB";
+const HASHBROWN: &str = "hashbrown";
+const HASHBROWN_STATE: &str = "hashbrown with 48 bytes of state";
+const IN_TURN: &str = "hashbrown, each waits for the last";
+const CHAINED: &str = "chained";
+const PAPER: &str = "paper's layout, our hash";
+const LIMIT: &str = "two random lines, nothing else: the limit";
+
+/// A table's name, how many sessions it is asked for at a time, and how.
+type Subject<'a> = (&'static str, usize, Box<dyn Fn(&[Session4]) -> u64 + 'a>);
+
+impl Tables {
+    /// Ours in batches of 32 comes first.
+    fn subjects(&self) -> Vec<Subject<'_>> {
+        let mut subjects: Vec<Subject<'_>> = Vec::new();
+        for batch in BATCHES {
+            subjects.push((OURS, batch, Box::new(|keys| find_ours(&self.ours, keys))));
+        }
+        let huge = self.ours_huge.as_ref().unwrap_or(&self.ours);
+        subjects.push((OURS_HUGE, 32, Box::new(|keys| find_ours(huge, keys))));
+        subjects.push((HASHBROWN, 1, Box::new(|keys| self.in_hashbrown(keys))));
+        subjects.push((HASHBROWN_STATE, 1, Box::new(|keys| self.in_hashbrown_state(keys))));
+        subjects.push((IN_TURN, 32, Box::new(|keys| self.in_hashbrown_in_turn(keys))));
+        subjects.push((CHAINED, 1, Box::new(|keys| self.in_chained(keys))));
+        subjects.push((CHAINED, 32, Box::new(|keys| self.in_chained(keys))));
+        subjects.push((PAPER, 32, Box::new(|keys| self.in_paper(keys))));
+        subjects
+    }
+}
+
 /// Runs everything at one size; figures carry `suffix`.
 fn measure(count: usize, arguments: &Arguments, report: &mut Report, suffix: &str) {
     let sessions = Pool::Random.sessions(count);
@@ -249,33 +339,19 @@ fn measure(count: usize, arguments: &Arguments, report: &mut Report, suffix: &st
         }
     }
     drop(sessions);
-    type Find<'a> = Box<dyn Fn(&[Session4]) -> u64 + 'a>;
-    let ours = || Box::new(|keys: &[Session4]| find_ours(&tables.ours, keys)) as Find<'_>;
-    let ours_huge = |keys: &[Session4]| match &tables.ours_huge {
-        Some(table) => find_ours(table, keys),
-        None => find_ours(&tables.ours, keys),
-    };
-    let subjects: [(&str, usize, Find<'_>); 9] = [
-        ("ours", 32, ours()),
-        ("ours", 8, ours()),
-        ("ours", 1, ours()),
-        ("hashbrown", 1, Box::new(|keys| tables.in_hashbrown(keys))),
-        ("chained", 1, Box::new(|keys| tables.in_chained(keys))),
-        ("chained", 32, Box::new(|keys| tables.in_chained(keys))),
-        ("paper's layout, our hash", 32, Box::new(|keys| tables.in_paper(keys))),
-        ("ours on pages of 2 MiB", 32, Box::new(ours_huge)),
-        (
-            "hashbrown, each waits for the last",
-            32,
-            Box::new(|keys| tables.in_hashbrown_in_turn(keys)),
-        ),
-    ];
+    let limit = Limit::new(
+        &tables.ours,
+        Shape::for_sessions(count as u32).records(),
+        pages,
+    );
+    let subjects = tables.subjects();
     let mut runs: Vec<Box<dyn FnMut() -> f64 + '_>> = Vec::new();
     for (keys, is_hit) in [(&hits, true), (&misses, false)] {
         for (_, batch, find) in &subjects {
             runs.push(Box::new(move || time(keys, *batch, find)));
         }
-        let rte_hash = &rte_hash;
+        let (rte_hash, limit) = (&rte_hash, &limit);
+        runs.push(Box::new(move || limit.time()));
         runs.push(Box::new(move || {
             rte_hash
                 .as_ref()
@@ -287,7 +363,7 @@ fn measure(count: usize, arguments: &Arguments, report: &mut Report, suffix: &st
         runs.iter_mut().map(|run| &mut **run as _).collect();
     let samples = rounds(arguments.options.rounds, &mut borrowed);
     let ns: Vec<f64> = samples.iter().map(|samples| median(samples)).collect();
-    let (hit, miss) = ns.split_at(subjects.len() + 1);
+    let (hit, miss) = ns.split_at(subjects.len() + 2);
     let mut rows = Table::new(
         &format!("Session lookup, {suffix} sessions, pages of {page_name}, ns of one core a lookup"),
         &["table", "batch", "hit", "miss"],
@@ -295,6 +371,7 @@ fn measure(count: usize, arguments: &Arguments, report: &mut Report, suffix: &st
     let names = subjects
         .iter()
         .map(|(name, batch, _)| (*name, *batch))
+        .chain([(LIMIT, 32)])
         .chain(rte_hash.as_ref().map(|_| ("rte_hash", 32)));
     for (at, (name, batch)) in names.enumerate() {
         rows.rows
@@ -302,34 +379,91 @@ fn measure(count: usize, arguments: &Arguments, report: &mut Report, suffix: &st
     }
     report.table(rows);
     let mut figure = |name: &str, value: f64| report.figure(&format!("{name}_{suffix}"), value);
-    figure("find32_ns", hit[0]);
-    figure("miss32_ns", miss[0]);
+    // Where a subject's figure is.
+    let at = |wanted: &str, batch: usize| {
+        subjects
+            .iter()
+            .position(|(name, of, _)| *name == wanted && *of == batch)
+            .expect("a subject")
+    };
+    let (hashbrown, state) = (at(HASHBROWN, 1), at(HASHBROWN_STATE, 1));
+    let limit_at = subjects.len();
+    for batch in [32, 8, 1] {
+        figure(&format!("find{batch}_ns"), hit[at(OURS, batch)]);
+        figure(&format!("miss{batch}_ns"), miss[at(OURS, batch)]);
+    }
     figure("find32_spread", spread(&samples[0]));
-    figure("to_hashbrown", hit[3] / hit[0]);
-    figure("to_hashbrown_miss", miss[3] / miss[0]);
-    figure("to_chained", hit[4] / hit[0]);
-    figure("to_chained_batched", hit[5] / hit[0]);
-    figure("to_paper_layout", hit[6] / hit[0]);
-    figure("to_hashbrown_as_it_comes", hit[3] / hit[7]);
-    figure("to_hashbrown_in_turn", hit[8] / hit[0]);
-    figure("to_rte_hash", hit[9] / hit[0]);
-    figure("to_rte_hash_miss", miss[9] / miss[0]);
+    figure("to_hashbrown", hit[hashbrown] / hit[0]);
+    figure("to_hashbrown_miss", miss[hashbrown] / miss[0]);
+    figure("to_hashbrown_state", hit[state] / hit[0]);
+    figure("limit32_ns", hit[limit_at]);
+    figure("limit_to_hashbrown", hit[hashbrown] / hit[limit_at]);
+    figure("limit_to_hashbrown_state", hit[state] / hit[limit_at]);
+    figure("to_chained", hit[at(CHAINED, 1)] / hit[0]);
+    figure("to_chained_batched", hit[at(CHAINED, 32)] / hit[0]);
+    figure("to_paper_layout", hit[at(PAPER, 32)] / hit[0]);
+    figure("to_hashbrown_as_it_comes", hit[hashbrown] / hit[at(OURS_HUGE, 32)]);
+    figure("to_hashbrown_in_turn", hit[at(IN_TURN, 32)] / hit[0]);
+    figure("to_rte_hash", hit[limit_at + 1] / hit[0]);
+    figure("to_rte_hash_miss", miss[limit_at + 1] / miss[0]);
     if let Some(table) = &rte_hash {
         let bytes = table.borrow().heap_bytes as f64;
         figure("rte_hash_bytes_per_session", bytes / count as f64);
     }
-    figure("batch32_p999_ns", tail_ns(&tables.ours, &hits));
+    let tail = tail_ns(&tables.ours, &hits);
+    figure("batch32_p999_ns", tail);
     let index = latency_ns(tables.ours.index_bytes(), pages);
     let records = Shape::for_sessions(count as u32).records() * 64;
     let two_misses = index + latency_ns(records, pages);
     figure("two_dependent_misses_ns", two_misses);
     figure("find32_to_two_misses", hit[0] / two_misses);
-    figure("find1_to_two_misses", hit[2] / two_misses);
+    figure("find1_to_two_misses", hit[at(OURS, 1)] / two_misses);
     let index_bytes = tables.ours.index_bytes() as f64;
     figure("index_bytes_per_session", index_bytes / count as f64);
     let conflicts = tables.ours.occupancy().conflicts as f64;
     figure("overflow_percent", conflicts * 100.0 / count as f64);
     figure("huge_percent", huge_percent());
+    let mut near = Table::new(
+        &format!("How near that is to the memory, {suffix} sessions, pages of {page_name}"),
+        &["what", "ns", "of two dependent misses"],
+    );
+    for (name, ns) in [
+        ("two dependent misses: a read of the index's memory, then one of the records'", two_misses),
+        ("a find, one at a time", hit[at(OURS, 1)]),
+        ("a find in batches of 32", hit[0]),
+        (LIMIT, hit[limit_at]),
+        ("a batch of 32, 99.9th percentile, wall clock", tail),
+    ] {
+        near.rows.push(vec![json!(name), json!(ns), json!(ns / two_misses)]);
+    }
+    report.table(near);
+    let by_batch = |name: &str, ns: &[f64]| Series {
+        name: name.to_owned(),
+        points: BATCHES
+            .iter()
+            .rev()
+            .map(|&batch| (batch as f64, ns[at(OURS, batch)]))
+            .collect(),
+    };
+    let flat = |name: &str, ns: f64| Series {
+        name: name.to_owned(),
+        points: vec![(1.0, ns), (32.0, ns)],
+    };
+    report.plot(Plot {
+        title: format!("Session lookup by batch, {suffix} sessions, pages of {page_name}"),
+        x: "sessions looked up at a time".to_owned(),
+        y: "ns of one core a lookup".to_owned(),
+        log_x: false,
+        log_y: false,
+        series: vec![
+            by_batch("ours, hit", hit),
+            by_batch("ours, miss", miss),
+            flat("hashbrown, hit", hit[hashbrown]),
+            flat("hashbrown, miss", miss[hashbrown]),
+            flat("two lines, limit", hit[limit_at]),
+            flat("two waits", two_misses),
+        ],
+    });
 }
 
 /// Sessions picked by someone who knows the algorithm but not the key: those that share the first 1/64 of

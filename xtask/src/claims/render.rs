@@ -102,6 +102,10 @@ fn result(
             plots.push((PathBuf::from("docs/plots").join(name), plot.svg()));
         }
     }
+    let notes = output.get("notes").and_then(Value::as_array);
+    for note in notes.into_iter().flatten().filter_map(Value::as_str) {
+        writeln!(text, "- {note}")?;
+    }
     Ok(())
 }
 
@@ -144,7 +148,8 @@ mod tests {
             "figures": {"x": 2.0},
             "tables": [{"title": "Rates", "columns": ["size", "pps"], "rows": [[64, 1234.5], [128, null]]}],
             "plots": [{"title": "Rates by size", "x": "size, bytes", "y": "Mpps",
-                       "series": [{"name": "ours", "points": [[64.0, 1.0], [1518.0, 0.5]]}]}]
+                       "series": [{"name": "ours", "points": [[64.0, 1.0], [1518.0, 0.5]]}]}],
+            "notes": ["one core only"]
         });
         let (mut text, mut plots) = (String::new(), Vec::new());
         result(&mut text, "x --json", &output, &mut plots).unwrap();
@@ -155,6 +160,7 @@ mod tests {
         );
         assert!(text.contains("| 128 | - |"));
         assert!(text.contains("(plots/rates-by-size.svg)"));
+        assert!(text.ends_with("\n- one core only\n"), "{text}");
         assert_eq!(plots.len(), 1);
         assert!(plots[0].1.starts_with("<svg"));
     }
