@@ -15,6 +15,7 @@ pub mod lang;
 pub mod nat;
 pub mod packet;
 pub mod pipeline;
+pub mod rehearsal;
 pub mod rules;
 #[cfg(test)]
 mod testing;

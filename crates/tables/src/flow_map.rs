@@ -182,6 +182,18 @@ impl<K: SlotKey> FlowMap<K> {
         }
     }
 
+    /// See [`SlotMap::prefetch_key`].
+    #[inline]
+    pub fn prefetch_key(&self, key: &K) {
+        self.slots.prefetch_key(key);
+    }
+
+    /// See [`SlotMap::prefetch_record`].
+    #[inline]
+    pub fn prefetch_record(&self, key: &K) {
+        self.slots.prefetch_record(key);
+    }
+
     /// The caller's words of a connection (five for [`Session4`](crate::signature::Session4), ten for
     /// [`Session6`](crate::signature::Session6)), for changes in place, unless it is gone. The first one is the
     /// deadline, which only [`touch`](Self::touch) may change. Good until the caller's worker reports a

@@ -395,6 +395,19 @@ impl Nat {
         })
     }
 
+    /// Asks for the cache lines that the next lookups of an inner and an outer endpoint need.
+    #[inline]
+    pub(crate) fn prefetch_endpoints(&self, inner: Endpoint, outer: Endpoint) {
+        self.inner.prefetch_key(&inner.key());
+        self.outer.prefetch_key(&outer.key());
+    }
+
+    /// Asks for the record of an inner endpoint's mapping, once those lines have come.
+    #[inline]
+    pub(crate) fn prefetch_mapping(&self, inner: Endpoint) {
+        self.inner.prefetch_record(&inner.key());
+    }
+
     /// Returns whose mapping an outer endpoint is.
     pub fn inner_of(&self, outer: Endpoint) -> Option<Endpoint> {
         let found = self.outer.find(&outer.key())?;

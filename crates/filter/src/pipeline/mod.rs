@@ -18,6 +18,7 @@ mod item;
 mod miss;
 mod outbox;
 mod output;
+mod prepare;
 mod recovery;
 mod related;
 mod rules;

@@ -177,6 +177,7 @@ impl Worker {
                 *found = next.next().copied().flatten();
             }
         }
+        super::prepare::new_connections(&shared, &keys4, &found4);
         for (at, (item, fate)) in items.iter_mut().zip(fates).enumerate().take(BATCH_MAX) {
             let mut walk = Walk {
                 env,

@@ -33,9 +33,7 @@ impl<T: Tracer> Rules for Judge<'_, T> {
     }
 
     fn has(&self, stage: Stage, hook: Hook) -> bool {
-        [Family::Ip, Family::Ip6, Family::Netdev]
-            .into_iter()
-            .any(|family| !self.ruleset.walks.chains(stage, hook, family).is_empty())
+        self.ruleset.has_chains(stage, hook)
     }
 
     fn judge(&mut self, stage: Stage, packet: &mut Packet<'_>, effects: &mut Effects) -> Verdict {
@@ -64,6 +62,15 @@ impl<T: Tracer> Rules for Judge<'_, T> {
             }
         }
         Verdict::Accept
+    }
+}
+
+impl Ruleset {
+    /// Tells whether any base chain of a stage is attached at a hook.
+    pub fn has_chains(&self, stage: Stage, hook: Hook) -> bool {
+        [Family::Ip, Family::Ip6, Family::Netdev]
+            .into_iter()
+            .any(|family| !self.walks.chains(stage, hook, family).is_empty())
     }
 }
 

@@ -485,6 +485,25 @@ impl<K: SlotKey> SlotMap<K> {
         })
     }
 
+    /// Asks for the cache lines that tell where a key's record is: the first step of a lookup or an insert to come.
+    #[inline]
+    pub fn prefetch_key(&self, key: &K) {
+        for bucket in self.place(key).buckets {
+            prefetch(&self.lines[bucket as usize]);
+        }
+    }
+
+    /// Asks for the record of a key, or for the one that an insert would write: the second step, once the lines of
+    /// [`prefetch_key`](Self::prefetch_key) have come.
+    #[inline]
+    pub fn prefetch_record(&self, key: &K) {
+        let place = self.place(key);
+        let known = place.slot_of(self.matches(place));
+        if let Some(slot) = known.or_else(|| self.free_slots(place).next()) {
+            prefetch(&self.records[slot as usize]);
+        }
+    }
+
     pub(crate) fn prefetch(&self, wanted: SlotRef) {
         if (wanted.slot as usize) < self.slots() {
             prefetch(&self.lines[wanted.slot as usize / WAYS]);
@@ -663,7 +682,8 @@ impl<K: SlotKey> SlotMap<K> {
         worker.retire(slot, word, self.domain.begin());
     }
 
-    fn claim_slot(&self, place: Place) -> Option<u32> {
+    /// Slots of a key's buckets that are free now, those of the emptier one first.
+    fn free_slots(&self, place: Place) -> impl Iterator<Item = u32> {
         let free_in = |bucket: u32| {
             (bucket * WAYS as u32..)
                 .take(WAYS)
@@ -676,10 +696,14 @@ impl<K: SlotKey> SlotMap<K> {
         } else {
             [first, second]
         };
-        for slot in order
+        order
             .into_iter()
             .flat_map(|bucket| (bucket * WAYS as u32..).take(WAYS))
-        {
+            .filter(|&slot| self.load(slot).is(State::Free))
+    }
+
+    fn claim_slot(&self, place: Place) -> Option<u32> {
+        for slot in self.free_slots(place) {
             let word = self.load(slot);
             if word.is(State::Free) && self.swap(slot, word, word.claimed(place.tag)) {
                 // Release fence: pairs with the acquire fence in `is_still`: a reader that sees any
