@@ -21,6 +21,7 @@
 pub mod allocations;
 pub mod chained;
 pub mod cs;
+pub mod firewall;
 pub mod flow_twins;
 pub mod load;
 pub mod memory;

@@ -31,6 +31,7 @@ programs! {
     cs_limits,
     dpdk_null,
     exhaustion,
+    fw_mem,
     graph_forward,
     icount,
     idle_policy,
