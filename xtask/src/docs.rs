@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::{claims, tidy, workspace};
+use crate::{claims, conformance, tidy, workspace};
 
 /// Returns every generated file and the text that it must hold.
 pub(crate) fn generated() -> Result<Vec<(PathBuf, String)>> {
     let mut files = claims::generated()?;
     files.push(("docs/drop-reasons.md".into(), drop_reasons()?));
     files.push(("docs/configuration.md".into(), configuration()?));
+    files.push(("docs/conformance.md".into(), conformance::document()?));
     Ok(files)
 }
 

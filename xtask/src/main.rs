@@ -3,6 +3,7 @@
 
 mod bpf;
 mod claims;
+mod conformance;
 mod docs;
 mod packages;
 mod soak;
