@@ -129,6 +129,14 @@ pub(crate) enum Command {
     Bridge(List),
     /// Manages an NDN forwarder, and uses it: peek, ping, get, put and more.
     Ndn(crate::command::ndn::Ndn),
+    /// Tells what the firewall does with a packet, hook by hook, and why; no node need run.
+    ///
+    /// Each argument is a packet, quoted: 'iif=lan tcp 10.0.0.2:1234 > 1.2.3.4:80 syn'. A later packet meets the
+    /// connections of the earlier ones. The engine is the node's own, with empty tables.
+    Explain(ExplainArgs),
+    /// Rules of the firewall: compares and tries them before they are in force.
+    #[command(subcommand)]
+    Rule(Rule),
     /// Measures this program as a node, or any device between two interfaces.
     #[command(subcommand)]
     Bench(crate::command::bench::Bench),
@@ -214,6 +222,77 @@ pub(crate) struct SessionMatch {
     /// Translated ones only.
     #[arg(long)]
     pub(crate) nat: bool,
+}
+
+/// What to do with rules.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Rule {
+    /// Tells what changes from one file of rules to another.
+    Diff(RuleDiffArgs),
+    /// Tells which flows of a capture other rules would treat differently, and which line is responsible.
+    Try(RuleTryArgs),
+}
+
+/// The node whose firewall is rehearsed.
+#[derive(Debug, Args)]
+pub(crate) struct RehearsalArgs {
+    /// Configuration file: ports, addresses, routes, and the rules unless others are named.
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "/etc/tidegate/node.toml"
+    )]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) config: PathBuf,
+    /// Instead of a configuration: a port, the node's address there, and the network's length. The rest of the
+    /// world lies behind the last one.
+    #[arg(long, value_name = "NAME=ADDRESS/LENGTH")]
+    pub(crate) net: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["packets", "pcap"]))]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) node: RehearsalArgs,
+    /// Rules instead of the configuration's.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) rules: Option<PathBuf>,
+    /// Explains the packets of a capture (pcap or pcapng), before those in words.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) pcap: Option<PathBuf>,
+    /// Shows only this packet of the capture, from 1.
+    #[arg(short = 'n', long = "number", value_name = "NUMBER", requires = "pcap")]
+    pub(crate) packet_number: Option<u64>,
+    /// A packet in words, e.g. 'iif=lan tcp 10.0.0.2:1234 > 1.2.3.4:80 syn'.
+    #[arg(value_name = "PACKET")]
+    pub(crate) packets: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RuleDiffArgs {
+    /// The old rules.
+    #[arg(value_name = "OLD", value_hint = ValueHint::FilePath)]
+    pub(crate) old: PathBuf,
+    /// The new rules.
+    #[arg(value_name = "NEW", value_hint = ValueHint::FilePath)]
+    pub(crate) new: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RuleTryArgs {
+    #[command(flatten)]
+    pub(crate) node: RehearsalArgs,
+    /// The traffic: a capture (pcap or pcapng), taken inside or in front of the node.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) pcap: PathBuf,
+    /// The old rules; without it, the configuration's.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) against: Option<PathBuf>,
+    /// The new rules.
+    #[arg(value_name = "NEW", value_hint = ValueHint::FilePath)]
+    pub(crate) new: PathBuf,
 }
 
 #[derive(Debug, Args)]

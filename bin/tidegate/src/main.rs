@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, ColorWhen, Command};
+use crate::cli::{Cli, ColorWhen, Command, Rule};
 use crate::exit::Failure;
 
 fn main() -> ExitCode {
@@ -57,6 +57,9 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Session(what) => command::session::run(global, what),
         Command::Bridge(_) => command::list::bridges(global),
         Command::Ndn(ndn) => command::ndn::run(global, ndn),
+        Command::Explain(args) => command::rule::explain::run(global, args),
+        Command::Rule(Rule::Diff(args)) => command::rule::diff::run(global, args),
+        Command::Rule(Rule::Try(args)) => command::rule::trial::run(global, args),
         Command::Bench(bench) => command::bench::run(global, bench),
         Command::Reload => command::reload::run(global),
         Command::Completions(args) => command::generate::completions(args),

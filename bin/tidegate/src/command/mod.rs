@@ -8,6 +8,7 @@ pub(crate) mod generate;
 pub(crate) mod list;
 pub(crate) mod ndn;
 pub(crate) mod reload;
+pub(crate) mod rule;
 pub(crate) mod session;
 pub(crate) mod stats;
 pub(crate) mod top;

@@ -15,6 +15,7 @@ mod node;
 mod port;
 mod protocol;
 mod report;
+mod rules;
 mod session;
 mod worker;
 
@@ -33,6 +34,10 @@ pub use protocol::{
     Reply, Request,
 };
 pub use report::{CheckReport, CheckStatus, DoctorCheck, DoctorReport, InterfaceModes, ModeProbe};
+pub use rules::{
+    ConnectionState, DeniedConnection, FlowChange, FlowOutcome, HookInfo, PacketExplanation,
+    RuleChange, RuleInfo, RuleReference, TrialReport,
+};
 pub use session::{
     AddressRange, SessionChange, SessionEvent, SessionFilter, SessionInfo, SessionPage,
     SessionRequest, SessionTuple,

@@ -41,6 +41,20 @@ impl FirewallConfig {
     }
 }
 
+impl Default for FirewallConfig {
+    fn default() -> Self {
+        Self {
+            rules: None,
+            inside: None,
+            masquerade: true,
+            connections: default_connections(),
+            filtering: FilteringConfig::default(),
+            random_ports: false,
+            state: None,
+        }
+    }
+}
+
 const fn yes() -> bool {
     true
 }

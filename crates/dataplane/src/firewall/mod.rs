@@ -10,6 +10,7 @@
 
 mod hub;
 mod node;
+mod rehearse;
 mod report;
 mod routes;
 mod rules;
@@ -26,6 +27,7 @@ use tables::segment::Segment;
 
 pub use hub::{Hub, Reporter};
 pub use node::FirewallNode;
+pub use rehearse::{RehearseError, Rehearsed};
 pub use rules::{FileRules, RulesError, load_rules};
 pub use sessions::SessionWatch;
 pub use state::{StateError, StateReport};

@@ -103,6 +103,23 @@ pub fn load_rules(
     })))
 }
 
+/// Compiles rules that are no file's, with the plan's interfaces, for one worker.
+pub(super) fn compile_text(name: &str, text: &str, plan: &Plan) -> Result<Ruleset, RulesError> {
+    let mut source = Source::default();
+    source
+        .read(name, text, &Disk::default())
+        .map_err(|error| RulesError::Language(error.render(&source.sources)))?;
+    let options = Options {
+        interfaces: interfaces(plan),
+        loaded_at: io::cpu::now(),
+        ..Options::default()
+    };
+    source.compile(options).map_err(|errors| {
+        let rendered = errors.iter().map(|error| error.render(&source.sources));
+        RulesError::Language(rendered.collect())
+    })
+}
+
 /// The plan's interfaces by the numbers that the engine uses: their own and 1, 0 is none.
 fn interfaces(plan: &Plan) -> Interfaces {
     let mut interfaces = Interfaces::default();

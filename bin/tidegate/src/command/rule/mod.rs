@@ -1,0 +1,8 @@
+//! Rules before and after they are in force: explanations, differences, trials, and putting them in force.
+
+pub(crate) mod diff;
+pub(crate) mod explain;
+mod node;
+mod packet;
+mod text;
+pub(crate) mod trial;
