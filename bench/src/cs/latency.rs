@@ -24,6 +24,10 @@ pub enum Kind {
     Exact,
     /// The same in batches of 32.
     ExactBatch,
+    /// An exact lookup of any block, all alike: no file is fetched in order.
+    Uniform,
+    /// The same in batches of 32.
+    UniformBatch,
     /// An exact lookup that misses.
     Miss,
     /// A lookup of any block of a file.
@@ -38,9 +42,11 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Exact,
         Self::ExactBatch,
+        Self::Uniform,
+        Self::UniformBatch,
         Self::Miss,
         Self::Prefix,
         Self::Mix,
@@ -53,6 +59,8 @@ impl Kind {
         match self {
             Self::Exact => "exact",
             Self::ExactBatch => "exact_batch",
+            Self::Uniform => "uniform",
+            Self::UniformBatch => "uniform_batch",
             Self::Miss => "miss",
             Self::Prefix => "prefix",
             Self::Mix => "mix",
@@ -219,6 +227,11 @@ impl<'a> Subject<'a> {
         for _ in 0..LOOKUPS {
             let mut request = match kind {
                 Kind::Prefix => Request::Prefix(zipf.draw(&mut self.random)),
+                Kind::Uniform | Kind::UniformBatch => {
+                    let block = self.random.below(catalogue.blocks() as usize) as u64;
+                    let (file, segment) = catalogue.locate(block);
+                    Request::Block(file, segment)
+                }
                 _ => self.clients.next(catalogue, zipf, &mut self.random),
             };
             if kind == Kind::Mix && self.random.below(100) == 0 {
@@ -247,12 +260,12 @@ impl<'a> Subject<'a> {
         let mut found = 0;
         let begin = thread_time();
         match kind {
-            Kind::ExactBatch => {
+            Kind::ExactBatch | Kind::UniformBatch => {
                 for names in names.chunks(BATCH) {
                     found += access.get_batch(names);
                 }
             }
-            Kind::Exact | Kind::Miss => {
+            Kind::Exact | Kind::Uniform | Kind::Miss => {
                 for name in &names {
                     found += usize::from(black_box(access.get(name)).is_some());
                 }
@@ -303,6 +316,8 @@ pub fn measure(subjects: &mut [Subject<'_>], scene: &Scene, arriving: &Catalogue
     for kind in [
         Kind::Exact,
         Kind::ExactBatch,
+        Kind::Uniform,
+        Kind::UniformBatch,
         Kind::Miss,
         Kind::Prefix,
         Kind::Mix,

@@ -3,6 +3,7 @@
 
 pub mod hit_ratio;
 pub mod latency;
+pub mod limit;
 pub mod names;
 pub mod svg;
 pub mod throughput;

@@ -122,6 +122,58 @@ pub fn measure(
     count as f64 / elapsed.as_secs_f64() / 1e6
 }
 
+/// The 99.9th percentile of a lookup's time in ns, over `window`, while `writers` threads insert as fast as they can.
+pub fn tail(cache: &dyn Cache, scene: &Scene, writers: usize, window: Duration, run: u64) -> f64 {
+    let start = Barrier::new(writers + 1);
+    let stop = AtomicBool::new(false);
+    let cpus = io::cpu::allowed().unwrap_or_default();
+    let pin = |thread: usize| {
+        if let Some(cpu) = cpus.get(thread % cpus.len().max(1)) {
+            let _ = io::cpu::pin(*cpu);
+        }
+    };
+    let mut samples = thread::scope(|scope| {
+        for writer in 1..=writers {
+            let (start, stop, pin) = (&start, &stop, &pin);
+            scope.spawn(move || {
+                pin(writer);
+                let mut fresh = Fresh::new(writer, run);
+                let mut access = cache.access();
+                start.wait();
+                while !stop.load(Ordering::Relaxed) {
+                    access.insert_batch(&fresh.take(BATCH));
+                }
+            });
+        }
+        let reader = scope.spawn(|| {
+            pin(0);
+            let (names, _) = requests(scene, 77);
+            let mut access = cache.access();
+            let mut samples = Vec::with_capacity(1 << 22);
+            start.wait();
+            let end = Instant::now() + window;
+            'all: loop {
+                for name in names.iter() {
+                    let begin = Instant::now();
+                    std::hint::black_box(access.get(name));
+                    samples.push(begin.elapsed().as_nanos() as u32);
+                    if begin >= end || samples.len() == samples.capacity() {
+                        break 'all;
+                    }
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            samples
+        });
+        reader.join().unwrap_or_default()
+    });
+    let at = samples.len() * 999 / 1000;
+    if samples.is_empty() {
+        return f64::NAN;
+    }
+    f64::from(*samples.select_nth_unstable(at).1)
+}
+
 fn requests(scene: &Scene, seed: u64) -> (Flat, Vec<bool>) {
     let mut random = Random::new(100 + seed);
     let mut clients = Clients::new(CLIENTS, 1);

@@ -9,7 +9,7 @@ use bench::cs::latency::{Kind, Scene, Subject, fill, measure};
 use bench::cs::names::Sites;
 use bench::cs::throughput::{self, Load};
 use bench::cs::workload::{Catalogue, MIXED};
-use bench::cs::{Cache, GlobalLock, Ours, opponent, store_config, svg};
+use bench::cs::{Cache, GlobalLock, Ours, limit, opponent, store_config, svg};
 use bench::{Options, Plot, Report, Series, Table, median};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -206,9 +206,66 @@ fn scaling(
         report.figure(&format!("{name}_scaling"), figure(0, 2, load) / figure(0, 1, load));
         report.figure(&format!("global_{name}_scaling"), figure(1, 2, load) / figure(1, 1, load));
     }
+    tails(&ours, &scene, arguments, bar, report);
+    model(&mut plot, threads, report);
     report.note(
         "Data packets of lookups after inserts: what was inserted evicts what the requests ask for, so that \
          a part of the mix's lookups misses",
     );
     Ok(plot)
+}
+
+/// The slowest lookups alone, and beside a thread that inserts as fast as it can.
+fn tails(ours: &Ours, scene: &Scene, arguments: &Arguments, bar: &ProgressBar, report: &mut Report) {
+    bar.set_message("the slowest lookups");
+    let window = arguments.options.window();
+    let [mut alone, mut beside] = [Vec::new(), Vec::new()];
+    for round in 0..arguments.options.rounds.min(5) as u64 {
+        alone.push(throughput::tail(ours, scene, 0, window, 0));
+        beside.push(throughput::tail(ours, scene, 1, window, 900 + round));
+    }
+    let (alone, beside) = (median(&alone), median(&beside));
+    report.figure("p999_alone_ns", alone);
+    report.figure("p999_writer_ns", beside);
+    report.figure("p999_writer_ratio", beside / alone);
+}
+
+/// Threads for which the paper has figures and this machine may have no processors.
+const MODELLED: [usize; 3] = [4, 8, 16];
+
+/// Continues figure 8 where there are no more processors, and says that this is a model.
+///
+/// One operation of one thread takes `t`; beside others it waits for `w` lines that they wrote in the time between,
+/// as measured with two threads. So n threads do n / (t + 2 w (n - 1) / n). Under one lock nothing overlaps: an
+/// operation takes its `t` and one transfer of the lock's line. Memory bandwidth is taken to suffice.
+fn model(plot: &mut Plot, threads: usize, report: &mut Report) {
+    let transfer_ns = limit::transfer_ns();
+    report.figure("line_transfer_ns", transfer_ns);
+    let measured = |name: &str, count: usize| {
+        let series = plot.series.iter().find(|series| series.name == name);
+        let points = series.map(|series| series.points.as_slice()).unwrap_or_default();
+        let point = points.iter().find(|point| point.0 == count as f64);
+        point.map_or(f64::NAN, |point| 1e3 / point.1)
+    };
+    let (one, two) = (measured("ours", 1), measured("ours", 2));
+    let waits = (2.0 * two - one).max(0.0);
+    let locked = measured("ours, global lock", 1) + transfer_ns;
+    if !(one > 0.0 && waits.is_finite() && locked > 0.0) {
+        report.note("no model of figure 8: it needs two processors");
+        return;
+    }
+    report.figure("waits_per_operation_ns", waits);
+    for count in MODELLED.into_iter().filter(|count| *count > threads) {
+        let n = count as f64;
+        let ours = n / (one + 2.0 * waits * (n - 1.0) / n) * 1e3;
+        let global = 1e3 / locked;
+        series(plot, "ours (model)", (n, ours));
+        series(plot, "ours, global lock (model)", (n, global));
+        report.figure(&format!("model_mix_{count}_mops"), ours);
+        report.figure(&format!("model_global_mix_{count}_mops"), global);
+    }
+    report.note(
+        "figure 8 beyond the processors of this machine is a model: from the time of one operation alone, what two \
+         threads lose to each other, and the transfer of a cache line, all measured in this run",
+    );
 }

@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 
 use bench::cs::latency::{Kind, Scene, Subject, fill, measure};
+use bench::cs::limit::Chase;
 use bench::cs::names::Sites;
 use bench::cs::workload::{Catalogue, MIXED};
 use bench::cs::{Cache, Ours, opponent, store_config};
-use bench::{Options, Report, Table};
+use bench::{Options, Report, Table, median};
 use clap::Parser;
 use serde_json::json;
 
@@ -49,7 +50,19 @@ pub(crate) fn main() -> anyhow::Result<()> {
     }
     let mut table = Table::new(
         &format!("ns an operation, {} blocks of 1 KB", arguments.blocks),
-        &["cache", "exact", "batch of 32", "miss", "prefix", "mix", "Data", "Data, batch", "lost"],
+        &[
+            "cache",
+            "exact",
+            "batch of 32",
+            "uniform",
+            "uniform, batch",
+            "miss",
+            "prefix",
+            "mix",
+            "Data",
+            "Data, batch",
+            "lost",
+        ],
     );
     for (number, name) in arguments.against.iter().enumerate() {
         // A fresh store for every opponent, as the insertions change what is stored.
@@ -61,6 +74,9 @@ pub(crate) fn main() -> anyhow::Result<()> {
         let arriving = Catalogue::new(&sites, &MIXED, needed, 1000);
         let mut subjects = [Subject::new(&ours), Subject::new(&*theirs)];
         measure(&mut subjects, &scene, &arriving, rounds);
+        if number == 0 {
+            limit(&ours, rounds, &mut report);
+        }
         let [ours_measured, theirs_measured] = &subjects;
         for subject in subjects.iter().skip(usize::from(number > 0)) {
             let mut row = vec![json!(subject.cache.name())];
@@ -85,4 +101,24 @@ pub(crate) fn main() -> anyhow::Result<()> {
     report.table(table);
     report.print(&arguments.options);
     Ok(())
+}
+
+/// What one dependent read takes in memory of the size of the table and of the packets: a lookup that nothing was asked
+/// for in advance waits for one of each.
+fn limit(ours: &Ours, rounds: usize, report: &mut Report) {
+    let [table, _, _] = ours.store.memory_bytes();
+    let packets = ours.store.stats().bytes as usize;
+    // A smaller circle over as many pages would wait as long; 1 GiB is enough to be far outside of all caches.
+    let mut chases = [table, packets.min(1 << 30)].map(Chase::new);
+    let mut samples = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        for (chase, samples) in chases.iter_mut().zip(&mut samples) {
+            samples.push(chase.measure());
+        }
+    }
+    let [in_table, in_packets] = samples.map(|samples| median(&samples));
+    report.figure("dependent_read_table_ns", in_table);
+    report.figure("dependent_read_packets_ns", in_packets);
+    report.figure("two_dependent_reads_ns", in_table + in_packets);
+    report.figure("huge_percent", bench::pages::huge_percent());
 }

@@ -112,25 +112,28 @@ impl Arena {
     #[cfg(any(loom, shuttle))]
     pub(crate) unsafe fn bytes<'a>(&'a self, place: Place, offset: usize, len: usize) -> Bytes<'a> {
         use crate::sync::atomic::Ordering;
-        let copy: alloc::vec::Vec<u8> = (offset..offset + len)
-            .map(|at| (self.word(place, at / 8).load(Ordering::Relaxed) >> (at % 8 * 8)) as u8)
+        let words = offset / 8..(offset + len).div_ceil(8);
+        let copy: alloc::vec::Vec<u8> = words
+            .flat_map(|at| self.word(place, at).load(Ordering::Relaxed).to_le_bytes())
+            .skip(offset % 8)
+            .take(len)
             .collect();
         alloc::boxed::Box::leak(copy.into_boxed_slice())
     }
 
-    /// Copies bytes to a place, word by word.
+    /// Copies bytes to a place that begins with a word, word by word; what follows them in the last one is cleared.
     ///
     /// # Safety
     /// As above.
     #[cfg(any(loom, shuttle))]
     pub(crate) unsafe fn write(&self, place: Place, offset: usize, bytes: &[u8]) {
         use crate::sync::atomic::Ordering;
-        for (at, byte) in bytes.iter().enumerate() {
-            let at = at + offset;
-            let word = self.word(place, at / 8);
-            let shift = at % 8 * 8;
-            let kept = word.load(Ordering::Relaxed) & !(255 << shift);
-            word.store(kept | u64::from(*byte) << shift, Ordering::Relaxed);
+        assert!(offset.is_multiple_of(8));
+        for (at, bytes) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            self.word(place, offset / 8 + at)
+                .store(u64::from_le_bytes(word), Ordering::Relaxed);
         }
     }
 }

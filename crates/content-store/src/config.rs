@@ -82,7 +82,7 @@ pub struct Config {
 
 /// Bytes of the smallest store: it must have pages for its trie and for large packets at once.
 pub(crate) const BYTES_MIN: usize = if cfg!(any(loom, shuttle)) {
-    4 << 10
+    2 << 10
 } else {
     4 << 20
 };

@@ -2,7 +2,8 @@
 
 use crate::hash::PrefixHash;
 use crate::sync::SpinLock;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::Ordering;
+use crate::sync::unmodelled::AtomicU64;
 use alloc::vec::Vec;
 
 /// Rules of a store at most.

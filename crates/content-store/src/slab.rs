@@ -6,7 +6,8 @@
 //! one of another class.
 
 use crate::arena::{Arena, GRAIN_BYTES, Place};
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::unmodelled::AtomicU32;
 use crate::sync::{lock_bit, unlock_bit};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

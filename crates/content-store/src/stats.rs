@@ -1,6 +1,7 @@
 //! Counters: one line a worker, written by it alone, summed by who asks.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::Ordering;
+use crate::sync::unmodelled::AtomicU64;
 use alloc::vec::Vec;
 use crossbeam_utils::CachePadded;
 

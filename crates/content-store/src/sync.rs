@@ -8,6 +8,12 @@ pub(crate) use loom::sync::atomic;
 #[cfg(all(shuttle, not(loom)))]
 pub(crate) use shuttle::sync::atomic;
 
+/// Plain atomics also under a model checker: for words that a lock of this crate guards, and for counters and settings
+/// that order nothing. A model without them has fewer schedules to search.
+pub(crate) mod unmodelled {
+    pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
+}
+
 use atomic::{AtomicU64, Ordering};
 
 /// Spins before a waiting thread yields to the system.

@@ -12,7 +12,8 @@ mod s3_fifo;
 
 use crate::arena::Arena;
 use crate::node::{Packet, state};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::Ordering;
+use crate::sync::unmodelled::AtomicU64;
 use ghost::Ghost;
 use list::Lists;
 use ring::{Ring, Run};
