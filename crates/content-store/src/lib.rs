@@ -10,6 +10,8 @@ extern crate alloc;
 mod arena;
 mod children;
 mod config;
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+mod disk;
 mod evict;
 mod hash;
 mod insert;
@@ -29,10 +31,13 @@ mod sync;
     reason = "says that a cache line of atomics is plain memory"
 )]
 mod table;
+mod tier;
 mod trie;
 mod worker;
 
 pub use config::{Config, ConfigError, Origin, Refusal, UnsolicitedPolicy};
+#[cfg(all(feature = "std", not(any(loom, shuttle))))]
+pub use disk::{DiskConfig, DiskError, DiskStats};
 pub use evict::Policy;
 pub use hash::{NameHash, PrefixHash};
 pub use insert::{Inserted, NewData};

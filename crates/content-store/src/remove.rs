@@ -62,7 +62,8 @@ impl Writer<'_> {
 }
 
 impl Worker {
-    /// Erases packets whose name begins with `prefix`, `limit` at most; returns how many. O(components) each.
+    /// Erases packets in memory whose name begins with `prefix`, `limit` at most, also from the disk tier; returns how
+    /// many. O(components) each.
     pub fn erase(&mut self, prefix: NameRef<'_>, limit: usize) -> usize {
         let mut writer = self.writer();
         let mut count = 0;
@@ -72,7 +73,9 @@ impl Worker {
             let Some(node) = writer.any_at_or_below(prefix) else {
                 break;
             };
+            let packet = writer.packet(node);
             if writer.remove(node) {
+                writer.forget_on_disk(packet);
                 writer.add(Counter::Erased, 1);
                 count += 1;
                 spins = 0;

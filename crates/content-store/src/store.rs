@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     /// Of workers that left: what waited for its grace period, and their magazines.
     pub(crate) left: SpinLock<Vec<Local>>,
     max_packets: u64,
+    #[cfg(all(feature = "std", not(any(loom, shuttle))))]
+    pub(crate) disk: std::sync::OnceLock<crate::disk::DiskTier>,
 }
 
 pub(crate) mod flags {
@@ -91,6 +93,8 @@ impl ContentStore {
             slack: slack.clamp(1, 16) as i64,
             left: SpinLock::new(Vec::with_capacity(config.workers)),
             max_packets: config.packets as u64,
+            #[cfg(all(feature = "std", not(any(loom, shuttle))))]
+            disk: std::sync::OnceLock::new(),
         };
         Ok(Self {
             shared: Arc::new(shared),

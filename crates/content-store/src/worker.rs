@@ -46,6 +46,8 @@ pub struct Worker {
     participant: Participant,
     number: usize,
     pub(crate) local: RefCell<Local>,
+    #[cfg(all(feature = "std", not(any(loom, shuttle))))]
+    pub(crate) reads: Option<Box<crate::disk::Reads>>,
 }
 
 /// What a worker owns.
@@ -266,6 +268,8 @@ impl Worker {
             shared,
             participant,
             local: RefCell::new(local),
+            #[cfg(all(feature = "std", not(any(loom, shuttle))))]
+            reads: None,
         })
     }
 
@@ -391,6 +395,7 @@ impl Writer<'_> {
                 .victim(&mut context)
                 .ok_or(Refusal::NoVictim)?;
             if self.take_out(victim.node) {
+                self.spill(victim);
                 self.finish_locked(victim);
                 self.add(Counter::Evicted, 1);
                 return Ok(());

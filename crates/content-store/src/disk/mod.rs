@@ -1,0 +1,523 @@
+//! The disk tier (CS-11): what memory evicts goes to a log in a file, whose index is in memory.
+//!
+//! Workers copy evicted packets into a block; a thread writes full blocks. Other threads read; a worker asks for a
+//! packet and takes the answer later, so that it never waits for a disk. What was written is found again after a
+//! crash; each record has a checksum, so that a packet is whole or not there.
+
+mod index;
+mod log;
+mod threads;
+
+use crate::hash::NameHash;
+use index::{Index, Place};
+use log::{GRAIN_BYTES, Geometry, RECORD_BYTES_MAX, Record, SEGMENT_HEADER_BYTES, record_bytes};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Bytes that go to the file at once.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Blocks that may wait for the log's thread.
+const BLOCKS: usize = 16;
+/// Segments at least: one is written, the others are kept.
+const SEGMENTS_MIN: u64 = 4;
+/// Bytes of a segment in large files.
+const SEGMENT_BYTES: u64 = 8 << 20;
+/// Reads that a worker may have under way.
+pub(crate) const READS_MAX: usize = 64;
+
+/// How a disk tier is made.
+#[derive(Clone, Debug)]
+pub struct DiskConfig {
+    /// The file; made if it is not there. One process uses it at a time.
+    pub path: PathBuf,
+    /// Bytes of the file: the oldest eighth of a percent to a quarter is overwritten at once.
+    pub bytes: u64,
+    /// Packets that the index has room for, at 23 bytes of memory each.
+    pub packets: usize,
+    /// Threads that read.
+    pub readers: usize,
+    /// The Unix time of [`Instant`](wire::Instant) 0 in nanoseconds, so that freshness outlives the process.
+    pub epoch_unix_ns: u64,
+}
+
+impl DiskConfig {
+    /// Makes the configuration of a file of so many bytes of packets of about 1 KiB and more, with one reader.
+    pub fn new(path: PathBuf, bytes: u64, epoch_unix_ns: u64) -> Self {
+        Self {
+            path,
+            bytes,
+            packets: usize::try_from(bytes / 1024).unwrap_or(usize::MAX),
+            readers: 1,
+            epoch_unix_ns,
+        }
+    }
+}
+
+/// Why there is no disk tier.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// Too few bytes, or more than places can name.
+    #[error("a disk tier of {0} bytes; give 1 MiB to 8 TiB")]
+    Bytes(u64),
+    /// No packet, or too many.
+    #[error("a disk tier for {0} packets; give 1 to 4294967296")]
+    Packets(usize),
+    /// No reader, or too many.
+    #[error("a disk tier with {0} reading threads; give 1 to 64")]
+    Readers(usize),
+    /// The file cannot be used.
+    #[error("cannot use the disk tier's file {}: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("the disk tier's file {} is in use by another process; give each node its own", .0.display())]
+    InUse(PathBuf),
+    /// The store has one already.
+    #[error("the content store has a disk tier already")]
+    Attached,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $field:ident;)+) => {
+        /// What a disk tier has done since it was opened, and what it takes.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct DiskStats {
+            $($(#[$doc])* pub $field: u64,)+
+            /// Bytes of the index in memory.
+            pub index_bytes: u64,
+        }
+
+        #[derive(Debug, Default)]
+        struct Counters { $($field: AtomicU64,)+ }
+
+        impl Counters {
+            fn load(&self) -> DiskStats {
+                DiskStats {
+                    $($field: self.$field.load(Ordering::Relaxed),)+
+                    index_bytes: 0,
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets found in the file when it was opened.
+    recovered;
+    /// Segments whose end was torn, or whose records were damaged: what followed was cut.
+    cut;
+    /// Packets written.
+    written;
+    /// Packets not written, as the log's thread was behind.
+    dropped;
+    /// Packets given up as the index had no slot.
+    crowded_out;
+    /// Reads that found the packet.
+    found;
+    /// Reads that did not: overwritten meanwhile, or damaged.
+    lost;
+    /// Operations on the file that failed.
+    failed;
+}
+
+/// What all threads share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    file: File,
+    geometry: Geometry,
+    /// The sequence number of each segment now; 0 is none.
+    sequences: Vec<AtomicU64>,
+    index: Index,
+    hash: NameHash,
+    counters: Counters,
+    /// The block that is filled now.
+    block: Mutex<Vec<u8>>,
+    free: Mutex<Vec<Vec<u8>>>,
+    epoch_unix_ns: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the log's thread does.
+enum Job {
+    Write(Vec<u8>),
+    /// Tells when all that came before is on the disk.
+    Sync(Sender<io::Result<()>>),
+}
+
+/// A packet to read.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) name: Vec<u8>,
+    buffer: Vec<u8>,
+    /// What was found, in the buffer.
+    record: Option<Record>,
+    done: Option<Sender<Read>>,
+}
+
+impl Read {
+    /// The packet that was found, and where its name lies in it.
+    pub(crate) fn packet(&self) -> Option<(&[u8], &[u8])> {
+        let record = self.record.as_ref()?;
+        Some((
+            self.buffer.get(record.packet.clone())?,
+            self.buffer.get(record.name.clone())?,
+        ))
+    }
+    pub(crate) fn fresh_until_unix_ns(&self) -> u64 {
+        self.record
+            .as_ref()
+            .map_or(0, |record| record.fresh_until_unix_ns)
+    }
+}
+
+/// An open disk tier. Closes when dropped: what was evicted before is written, not synchronised.
+#[derive(Debug)]
+pub(crate) struct DiskTier {
+    shared: Arc<Shared>,
+    /// Taken when it closes.
+    to_log: Option<SyncSender<Job>>,
+    to_readers: Option<SyncSender<Read>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl DiskTier {
+    /// Opens the file, finds what it holds, and starts the threads.
+    pub(crate) fn open(config: &DiskConfig, hash: NameHash) -> Result<Self, DiskError> {
+        if !(1 << 20..=8 << 40).contains(&config.bytes) {
+            return Err(DiskError::Bytes(config.bytes));
+        }
+        if config.packets == 0 || config.packets as u64 > 1 << 32 {
+            return Err(DiskError::Packets(config.packets));
+        }
+        if config.readers == 0 || config.readers > 64 {
+            return Err(DiskError::Readers(config.readers));
+        }
+        let failed = |source| DiskError::File {
+            path: config.path.clone(),
+            source,
+        };
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(&config.path).map_err(failed)?;
+        file.try_lock().map_err(|error| match error {
+            std::fs::TryLockError::WouldBlock => DiskError::InUse(config.path.clone()),
+            std::fs::TryLockError::Error(source) => failed(source),
+        })?;
+        let largest = config.bytes / SEGMENTS_MIN / 4096 * 4096;
+        let segment_bytes = SEGMENT_BYTES.min(largest);
+        let geometry = Geometry {
+            segment_bytes,
+            segments: config.bytes / segment_bytes,
+        };
+        // Blocks are not larger than what a segment has room for.
+        let block_bytes = BLOCK_BYTES.min(segment_bytes as usize - SEGMENT_HEADER_BYTES);
+        let shared = Arc::new(Shared {
+            file,
+            geometry,
+            sequences: (0..geometry.segments).map(|_| AtomicU64::new(0)).collect(),
+            index: Index::new(config.packets),
+            hash,
+            counters: Counters::default(),
+            block: Mutex::new(Vec::with_capacity(block_bytes)),
+            free: Mutex::new(
+                (1..BLOCKS)
+                    .map(|_| Vec::with_capacity(block_bytes))
+                    .collect(),
+            ),
+            epoch_unix_ns: config.epoch_unix_ns,
+        });
+        let newest = shared.recover().map_err(failed)?;
+        let (to_log, jobs) = sync_channel(BLOCKS + 16);
+        let (to_readers, reads) = sync_channel(READS_MAX * 16);
+        let threads = threads::start(&shared, newest, jobs, reads, config.readers);
+        Ok(Self {
+            shared,
+            to_log: Some(to_log),
+            to_readers: Some(to_readers),
+            threads: threads.map_err(failed)?,
+        })
+    }
+
+    pub(crate) fn epoch_unix_ns(&self) -> u64 {
+        self.shared.epoch_unix_ns
+    }
+
+    pub(crate) fn stats(&self) -> DiskStats {
+        DiskStats {
+            index_bytes: self.shared.index.bytes() as u64,
+            ..self.shared.counters.load()
+        }
+    }
+
+    /// Copies a packet into the block that is filled now; never waits for the disk. A packet that finds no room is
+    /// not on disk afterwards, nor is an older one of its name.
+    pub(crate) fn append(
+        &self,
+        packet: &[u8],
+        name_at: usize,
+        name: &[u8],
+        fresh_until_unix_ns: u64,
+    ) {
+        let mut block = lock(&self.shared.block);
+        if block.len() + record_bytes(packet.len()) > block.capacity()
+            && !self.hand_over(&mut block)
+        {
+            self.shared.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            drop(block);
+            self.forget(name);
+            return;
+        }
+        Record::write(&mut block, packet, name_at, name.len(), fresh_until_unix_ns);
+    }
+
+    /// Gives the block to the log's thread and takes an empty one; false if there is none.
+    fn hand_over(&self, block: &mut Vec<u8>) -> bool {
+        let Some(empty) = lock(&self.shared.free).pop() else {
+            return false;
+        };
+        let full = core::mem::replace(block, empty);
+        match self
+            .to_log
+            .as_ref()
+            .map(|log| log.try_send(Job::Write(full)))
+        {
+            Some(Ok(())) => true,
+            Some(Err(
+                TrySendError::Full(Job::Write(full)) | TrySendError::Disconnected(Job::Write(full)),
+            )) => {
+                let empty = core::mem::replace(block, full);
+                lock(&self.shared.free).push(empty);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets what is on disk of a name.
+    pub(crate) fn forget(&self, name: &[u8]) {
+        self.shared.index.remove(self.shared.hash.hash(name));
+    }
+
+    /// Waits until all that was evicted before is on the disk.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let log = self.to_log.as_ref().ok_or_else(closed)?;
+        let (done, wait) = channel();
+        {
+            let mut block = lock(&self.shared.block);
+            // A block more than there are otherwise; the thread gives back one after the other.
+            let empty = Vec::with_capacity(block.capacity());
+            let full = core::mem::replace(&mut *block, empty);
+            // Within the lock, so that no later block is before this one.
+            log.send(Job::Write(full)).map_err(|_| closed())?;
+        }
+        log.send(Job::Sync(done)).map_err(|_| closed())?;
+        wait.recv().map_err(|_| closed())?
+    }
+
+    /// Starts to read the packet of a name into `read`, which comes back through its channel; gives it back if the name
+    /// is not on disk or too many reads wait.
+    pub(crate) fn read(
+        &self,
+        name: &[u8],
+        mut read: Read,
+        done: &Sender<Read>,
+    ) -> Result<(), Read> {
+        if self.shared.place(self.shared.hash.hash(name)).is_none() {
+            return Err(read);
+        }
+        read.name.clear();
+        read.name.extend_from_slice(name);
+        read.done = Some(done.clone());
+        match &self.to_readers {
+            Some(readers) => readers.try_send(read).map_err(|error| match error {
+                TrySendError::Full(read) | TrySendError::Disconnected(read) => read,
+            }),
+            None => Err(read),
+        }
+    }
+
+    /// A buffer for a read.
+    pub(crate) fn new_read() -> Read {
+        Read {
+            name: Vec::with_capacity(256),
+            buffer: vec![0; RECORD_BYTES_MAX],
+            record: None,
+            done: None,
+        }
+    }
+}
+
+impl Drop for DiskTier {
+    fn drop(&mut self) {
+        let last = core::mem::take(&mut *lock(&self.shared.block));
+        if let Some(log) = self.to_log.take() {
+            // The thread ends after it.
+            let _ = log.send(Job::Write(last));
+        }
+        self.to_readers = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Where a name is, if its segment was not overwritten since.
+    fn place(&self, hash: crate::hash::PrefixHash) -> Option<Place> {
+        self.index
+            .find(hash)
+            .filter(|place| self.is_current(*place))
+    }
+
+    fn is_current(&self, place: Place) -> bool {
+        let segment = place.grain() * GRAIN_BYTES / self.geometry.segment_bytes;
+        let sequence = self.sequences.get(segment as usize);
+        sequence.is_some_and(|sequence| {
+            let sequence = sequence.load(Ordering::Acquire);
+            sequence != 0 && place.is_of(sequence)
+        })
+    }
+
+    fn note(&self, name: &[u8], offset: u64, sequence: u64) {
+        let place = Place::new(offset / GRAIN_BYTES, sequence);
+        let is_kept = self
+            .index
+            .insert(self.hash.hash(name), place, |place| self.is_current(place));
+        if !is_kept {
+            self.counters.crowded_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads all segments, oldest first, into the index; returns the newest and its sequence number.
+    fn recover(&self) -> io::Result<(u64, u64)> {
+        let mut segments = Vec::new();
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        for segment in 0..self.geometry.segments {
+            let read = self
+                .file
+                .read_exact_at(&mut header, segment * self.geometry.segment_bytes);
+            match read {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+                Err(error) => return Err(error),
+            }
+            if let Some(sequence) = self.geometry.sequence(&header) {
+                segments.push((sequence, segment));
+            }
+        }
+        segments.sort_unstable();
+        let mut bytes = vec![0; self.geometry.segment_bytes as usize];
+        for (sequence, segment) in &segments {
+            if let Some(word) = self.sequences.get(*segment as usize) {
+                word.store(*sequence, Ordering::Release);
+            }
+            let start = segment * self.geometry.segment_bytes;
+            let len = read_up_to(&self.file, &mut bytes, start)?;
+            self.recover_segment(bytes.get(..len).unwrap_or_default(), start, *sequence);
+        }
+        let (sequence, segment) = segments.pop().unwrap_or((0, self.geometry.segments - 1));
+        Ok((segment, sequence))
+    }
+
+    fn recover_segment(&self, bytes: &[u8], start: u64, sequence: u64) {
+        let mut at = SEGMENT_HEADER_BYTES;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let Some(record) = Record::read(rest, sequence) else {
+                // The end, or what an earlier lap left; else a record that was torn or damaged.
+                if log::claims_to_be_of(rest, sequence) {
+                    self.counters.cut.fetch_add(1, Ordering::Relaxed);
+                }
+                return;
+            };
+            self.note(
+                rest.get(record.name.clone()).unwrap_or_default(),
+                start + at as u64,
+                sequence,
+            );
+            self.counters.recovered.fetch_add(1, Ordering::Relaxed);
+            at += record.bytes;
+        }
+    }
+}
+
+/// Fills `bytes` from an offset as far as the file goes; returns how many.
+fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut len = 0;
+    while let Some(rest) = bytes.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + len as u64) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+/// A worker's reads.
+#[derive(Debug)]
+pub(crate) struct Reads {
+    done: Sender<Read>,
+    finished: Receiver<Read>,
+    free: Vec<Read>,
+    /// Hashes of the names under way: one read each.
+    pub(crate) pending: Vec<u64>,
+}
+
+impl Reads {
+    pub(crate) fn new() -> Self {
+        let (done, finished) = channel();
+        Self {
+            done,
+            finished,
+            free: (0..READS_MAX).map(|_| DiskTier::new_read()).collect(),
+            pending: Vec::with_capacity(READS_MAX),
+        }
+    }
+
+    /// Starts a read; true if it is under way.
+    pub(crate) fn start(&mut self, tier: &DiskTier, name: &[u8], number: u64) -> bool {
+        if self.pending.contains(&number) {
+            return true;
+        }
+        let Some(read) = self.free.pop() else {
+            return false;
+        };
+        match tier.read(name, read, &self.done) {
+            Ok(()) => {
+                self.pending.push(number);
+                true
+            }
+            Err(read) => {
+                self.free.push(read);
+                false
+            }
+        }
+    }
+
+    /// The next read that has finished, to be given back.
+    pub(crate) fn finished(&mut self) -> Option<Read> {
+        self.finished.try_recv().ok()
+    }
+
+    pub(crate) fn give_back(&mut self, read: Read, number: u64) {
+        self.pending.retain(|pending| *pending != number);
+        self.free.push(read);
+    }
+}
