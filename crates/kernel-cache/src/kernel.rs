@@ -1,9 +1,12 @@
 //! The program in the kernel: maps, loading, ports, counters.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use io::bpf::sys::program_name;
-use io::bpf::{AttachMode, BpfError, Link, Map, MapKind, Program, ProgramKind, TestRunResult};
+use io::bpf::{
+    AttachMode, BpfError, Front, Link, Map, MapKind, Program, ProgramKind, TestRunResult,
+};
 
 use crate::cache::Cache;
 use crate::memory::{Array, Arrays, Sizes};
@@ -102,12 +105,12 @@ impl Maps {
 #[derive(Debug)]
 pub struct KernelCache {
     maps: Maps,
-    xdp: Option<Program>,
-    ingress: Option<Program>,
+    xdp: Option<Arc<Program>>,
+    ingress: Option<Arc<Program>>,
     ports: Map,
     rows: Vec<u32>,
     outcomes: Map,
-    next: Map,
+    next: Arc<Map>,
 }
 
 /// A port on which the cache answers; dropping it detaches the program.
@@ -161,13 +164,13 @@ impl KernelCache {
             ports,
             rows: vec![0; PORT_ROWS],
             outcomes,
-            next,
+            next: Arc::new(next),
         };
         Ok((cache, Cache::new(arrays)))
     }
 
     /// Returns the program for a place; loads it if it is not there yet.
-    fn program(&mut self, hook: Hook) -> Result<&Program, LoadError> {
+    fn program(&mut self, hook: Hook) -> Result<&Arc<Program>, LoadError> {
         let (file, section, kind) = hook.object();
         let loaded = match kind {
             ProgramKind::Xdp => &mut self.xdp,
@@ -180,12 +183,12 @@ impl KernelCache {
                     let map = match name {
                         "kc_ports" => Some(&self.ports),
                         "kc_outcomes" => Some(&self.outcomes),
-                        "kc_next" => Some(&self.next),
+                        "kc_next" => Some(&*self.next),
                         _ => self.maps.get(name),
                     };
                     map.map(Map::raw_fd)
                 })?;
-                Ok(loaded.insert(Program::load(kind, NAME, &insns)?))
+                Ok(loaded.insert(Arc::new(Program::load(kind, NAME, &insns)?)))
             }
         }
     }
@@ -229,13 +232,19 @@ impl KernelCache {
         }
     }
 
-    /// Gives what the cache does not answer on a port to another XDP program, not to the kernel's stack.
+    /// Answers on a port whose frames otherwise go to another XDP program, and returns what that one attaches with
+    /// ([`io::af_xdp::AfXdpSpec::front`]): one attachment, both jobs.
     ///
     /// # Errors
-    /// The kernel's refusal.
-    pub fn set_next(&self, ifindex: u32, next: &Program) -> Result<(), BpfError> {
-        let fd = next.as_fd().as_raw_fd() as u32;
-        self.next.set_u32(port_row(ifindex), fd)
+    /// As [`KernelCache::add_port`]; the kernel's refusal.
+    pub fn front(&mut self, port: &PortRow) -> Result<Front, AttachError> {
+        self.add_port(port)?;
+        let program = Arc::clone(self.program(Hook::Native)?);
+        Ok(Front {
+            program,
+            next: Arc::clone(&self.next),
+            key: port_row(port.ifindex),
+        })
     }
 
     /// Returns how many frames had each outcome ([`crate::Outcome`] by number).

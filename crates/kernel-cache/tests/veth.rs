@@ -7,8 +7,11 @@ use std::net::{IpAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use io::af_xdp::{AfXdpSpec, Place};
 use io::bpf::asm::{Asm, Helper, Reg, XdpAction};
 use io::bpf::{AttachMode, Program};
+use io::port::{DriverSpec, PortSpec};
+use io::{Batch, HugePages, Pool, PortId};
 use kernel_cache::{AttachError, Hook, KernelCache, Outcome, Sizes, monotonic_ns};
 use lab::{Line, LineOptions, Namespace};
 use support::{data, frame_between, in_lp, interest, network_packet, port_row};
@@ -182,6 +185,69 @@ fn frames_born_in_xdp_are_answered_in_the_driver() {
         assert!(Instant::now() < until, "{counts:?} {back:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+#[test]
+fn an_af_xdp_port_gets_what_the_cache_does_not_answer() {
+    if !lab::need::root("an_af_xdp_port_gets_what_the_cache_does_not_answer") {
+        return;
+    }
+    let line = Line::new("ka", LineOptions::default()).expect("a line");
+    let (left, node) = (&line.left, &line.node);
+    let (mut kernel, mut cache) = KernelCache::load(Sizes::of(64)).expect("loads");
+    cache
+        .insert(&data("/known", &[1; 1000], 0), monotonic_ns())
+        .expect("is taken");
+    let front = kernel
+        .front(&row_of(node, &left.node_device))
+        .expect("loads");
+    let mut pool = Pool::split(512, 1, 2048, HugePages::Auto).expect("memory");
+    let mut pool = pool.remove(0);
+    let spec = AfXdpSpec {
+        front: Some(front),
+        ring_entries: 64,
+        place: Place::Native,
+        ..AfXdpSpec::new(&left.node_device)
+    };
+    let spec = PortSpec::new(PortId(0), "test", DriverSpec::AfXdp(spec));
+    let region = pool.region();
+    let mut port = node
+        .run(|| io::port::open(&spec, region, 1))
+        .expect("enters")
+        .expect("opens");
+
+    let (mut batch, mut received) = (Batch::new(), Vec::new());
+    // Gives the kernel frames to fill.
+    port.queues[0].rx(&mut pool, &mut batch);
+    pool.free_batch(&mut batch);
+
+    let out = row_of(&left.namespace, &left.device);
+    let generator = redirect_to(out.ifindex);
+    let unknown = frame_between(left.mac, left.node_mac, &interest("/unknown", ""));
+    let known = frame_between(left.mac, left.node_mac, &interest("/known", ""));
+    for request in [&known, &unknown] {
+        left.namespace
+            .run(|| generator.run_live(request, LOOPBACK, 8, 8))
+            .expect("enters")
+            .expect("runs");
+    }
+    let until = Instant::now() + PATIENCE;
+    while received.len() < 8 {
+        let counts = kernel.outcomes();
+        assert!(Instant::now() < until, "{} {counts:?}", received.len());
+        port.queues[0].rx(&mut pool, &mut batch);
+        // The side's kernel looks for neighbours, too.
+        let frames = batch.iter().map(|frame| frame.data().to_vec());
+        received.extend(frames.filter(|frame| frame[12..14] == [0x86, 0x24]));
+        pool.free_batch(&mut batch);
+    }
+    assert!(
+        received.iter().all(|frame| *frame == unknown),
+        "{received:?}"
+    );
+    let counts = kernel.outcomes().expect("reads");
+    assert_eq!(counts[Outcome::Exact as usize], 8, "{counts:?}");
+    assert_eq!(counts[Outcome::Absent as usize], 8, "{counts:?}");
 }
 
 /// Set for the child of the next test: the device to attach to.

@@ -19,6 +19,8 @@ use crate::interface::Interface;
 pub(super) struct Attachment {
     /// Before the rest: packets must stop coming first.
     _link: bpf::Link,
+    /// The redirect program's place behind another one.
+    _behind: Option<bpf::FrontEntry>,
     row: Row,
     promiscuous: Option<OwnedFd>,
     channels: Option<ReducedChannels>,
@@ -39,13 +41,22 @@ impl Attachment {
         let row = redirects
             .row(ifindex, queues, &spec.filter)
             .map_err(|error| error.to_string())?;
+        let behind = match &spec.front {
+            Some(front) => Some(front.before(row.program()).map_err(|e| e.to_string())?),
+            None => None,
+        };
+        let program = match &spec.front {
+            Some(front) => &front.program,
+            None => row.program(),
+        };
         // A program of a process that has just died may still be there for a moment.
         let link = retry_busy(&[libc::EBUSY, libc::EEXIST], || {
-            row.program().attach_xdp(ifindex, mode)
+            program.attach_xdp(ifindex, mode)
         })
         .map_err(|error| explain(&spec.interface, ifindex, mode, &error))?;
         Ok(Self {
             _link: link,
+            _behind: behind,
             row,
             promiscuous: None,
             channels: None,

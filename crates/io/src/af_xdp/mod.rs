@@ -51,6 +51,7 @@ mod ring;
 mod socket;
 mod umem;
 
+use crate::bpf::Front;
 pub use crate::bpf::{Filter, PacketMatch};
 pub use attached::{AttachedXdp, XdpAttachment, attached_xdp};
 pub(crate) use open::open;
@@ -114,6 +115,8 @@ pub struct AfXdpSpec {
     pub busy_poll_us: u32,
     /// What to do about unfinished checksums.
     pub partial_checksums: PartialChecksums,
+    /// A program that sees the frames first, on the same attachment.
+    pub front: Option<Front>,
 }
 
 impl AfXdpSpec {
@@ -128,6 +131,7 @@ impl AfXdpSpec {
             promiscuous: true,
             busy_poll_us: 20,
             partial_checksums: PartialChecksums::Auto,
+            front: None,
         }
     }
 }

@@ -10,4 +10,7 @@ pub mod redirect;
 pub mod sys;
 
 pub use redirect::{Filter, PacketMatch, Rows, redirect_program};
-pub use sys::{AttachMode, BpfError, Link, Map, MapKind, Program, ProgramKind, TestRunResult};
+pub use sys::{
+    AttachMode, BpfError, Front, FrontEntry, Link, Map, MapKind, Program, ProgramKind,
+    TestRunResult,
+};

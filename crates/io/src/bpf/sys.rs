@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::asm::Insn;
@@ -559,6 +560,50 @@ impl Program {
 impl AsFd for Program {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// An XDP program that sees the frames of a port before another one of the port: it gives those that it leaves alone
+/// to the program at `key` of its array, by a tail call.
+#[derive(Clone, Debug)]
+pub struct Front {
+    /// The program that is attached.
+    pub program: Arc<Program>,
+    /// The array ([`MapKind::ProgramArray`]) that it calls into.
+    pub next: Arc<Map>,
+    /// The port's entry there.
+    pub key: u32,
+}
+
+impl Front {
+    /// Puts `next` behind this program, as long as the result lives.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn before(&self, next: &Program) -> Result<FrontEntry, BpfError> {
+        self.next.set_u32(self.key, next.fd.as_raw_fd() as u32)?;
+        Ok(FrontEntry(self.clone()))
+    }
+}
+
+impl PartialEq for Front {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.program, &other.program)
+            && Arc::ptr_eq(&self.next, &other.next)
+            && self.key == other.key
+    }
+}
+
+impl Eq for Front {}
+
+/// A port's program behind a [`Front`]; dropping it takes the program out.
+#[derive(Debug)]
+pub struct FrontEntry(Front);
+
+impl Drop for FrontEntry {
+    fn drop(&mut self) {
+        // Without an entry the kernel's stack gets the frames.
+        let _ = self.0.next.remove(self.0.key);
     }
 }
 
