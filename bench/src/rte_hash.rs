@@ -35,10 +35,17 @@ impl HugePages {
         let text = std::fs::read_to_string(PAGES_FILE).context(PAGES_FILE)?;
         let before: usize = text.trim().parse().context("a number of pages")?;
         let wanted = before + bytes / HUGE_PAGE_BYTES;
-        std::fs::write(PAGES_FILE, wanted.to_string()).context(PAGES_FILE)?;
         let reserved = Self(before);
-        let text = std::fs::read_to_string(PAGES_FILE)?;
-        let given: usize = text.trim().parse()?;
+        let ask = || -> Result<usize> {
+            std::fs::write(PAGES_FILE, wanted.to_string()).context(PAGES_FILE)?;
+            Ok(std::fs::read_to_string(PAGES_FILE)?.trim().parse()?)
+        };
+        let mut given = ask()?;
+        if given < wanted {
+            // Free memory may be there, but in small pieces.
+            let _ = std::fs::write("/proc/sys/vm/compact_memory", "1");
+            given = ask()?;
+        }
         ensure!(given >= wanted, "{given} of {wanted} huge pages are there");
         Ok(reserved)
     }
