@@ -50,6 +50,7 @@ programs! {
     tables_signature,
     tcp_loss,
     tcp_mem,
+    tcp_veth,
 }
 
 fn main() -> ExitCode {

@@ -48,6 +48,16 @@ const NEEDS: &[Need] = &[
         purpose: "an environment for python-ndn, a foreign client of the NDN forwarder",
     },
     Need {
+        file: "/usr/bin/curl",
+        package: "curl",
+        purpose: "a foreign client of our HTTP server",
+    },
+    Need {
+        file: "/usr/bin/wrk",
+        package: "wrk",
+        purpose: "short connections to our stack and to the kernel's",
+    },
+    Need {
         file: "/usr/bin/valgrind",
         package: "valgrind",
         purpose: "instruction counts of hot functions",

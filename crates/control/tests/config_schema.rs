@@ -112,6 +112,8 @@ strategy = "multicast"
 [[ndn_key]]
 certificate = "any"
 modules = ["rib"]
+[host]
+addresses = ["192.0.2.1"]
 "#;
     let full: Config = toml::from_str(text).unwrap();
     let full = toml::Table::try_from(&full).unwrap();

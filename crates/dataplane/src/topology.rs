@@ -7,6 +7,7 @@ use control::Config;
 use graph::fault::FaultCounters;
 use graph::{Graph, GraphBuilder, GraphError};
 use io::{PortId, WorkerId};
+use socket::service::{HostService, ServiceSettings};
 use wire::Instant;
 
 use crate::bridge::{Bridge, BridgeOutput, StationTable};
@@ -46,6 +47,8 @@ pub struct Shared {
     pub firewall: Option<Arc<Firewall>>,
     /// The named-data forwarder, if there is one.
     pub ndn: Option<Arc<Ndn>>,
+    /// The host for programs, if there is one.
+    pub host: Option<Arc<HostService>>,
     /// The bridges' names, by id.
     bridges: Vec<String>,
 }
@@ -69,6 +72,7 @@ impl Shared {
             links: plan.links.iter().map(|_| Arc::default()).collect(),
             firewall: Firewall::of(plan, secret)?.map(Arc::new),
             ndn: None,
+            host: None,
             bridges: plan
                 .bridges
                 .iter()
@@ -79,6 +83,24 @@ impl Shared {
 }
 
 impl Shared {
+    /// Adds the host of the plan, if it has one, to a node of `workers` workers.
+    #[must_use]
+    pub fn with_host(mut self, plan: &Plan, workers: u16) -> Self {
+        let interfaces = self.forwarding.interfaces();
+        let with_address = interfaces.iter().filter(|i| !i.v4.is_empty() || i.has_v6());
+        let mtu = with_address.map(|interface| interface.mtu).min();
+        self.host = plan.host.as_ref().map(|host| {
+            Arc::new(HostService::new(ServiceSettings {
+                addresses: host.addresses.clone(),
+                sockets: host.sockets,
+                ring_bytes: host.ring_bytes,
+                mtu: mtu.unwrap_or(1500),
+                workers,
+            }))
+        });
+        self
+    }
+
     /// Notes the neighbours of the configuration.
     pub fn set_neighbours(&self, plan: &Plan, now: Instant) {
         for neighbour in &plan.neighbours {
@@ -121,7 +143,7 @@ pub fn graph(
     let eth_input = b.add(Box::new(EthInput::new(forwarding(), shared.ndn.is_some())));
     let ip4 = b.add(Box::new(Ip4Forward::new(forwarding(), neighbours())));
     let ip6 = b.add(Box::new(Ip6Forward::new(forwarding(), neighbours())));
-    let local = b.add(Box::new(Local::new(forwarding())));
+    let local = b.add(Box::new(Local::new(forwarding(), shared.host.clone())));
     let reassemble = b.add(Box::new(Reassemble::new(pool_frames)));
     let fragment = b.add(Box::new(Ip4Fragment));
     let error = b.add(Box::new(IcmpError::new(forwarding())));
@@ -165,6 +187,12 @@ pub fn graph(
     b.connect(local, "error", error)?;
     b.connect(local, "discovery", resolve)?;
     b.connect(local, "reassemble", reassemble)?;
+    if let Some(host) = &shared.host {
+        let host = b.add(Box::new(host.graph_node(worker)));
+        b.connect(local, "host", host)?;
+        b.connect(host, "ip4", firewall.unwrap_or(out4))?;
+        b.connect(host, "ip6", firewall.unwrap_or(out6))?;
+    }
     b.connect(reassemble, "ip4", out4)?;
     b.connect(reassemble, "ip6", out6)?;
     b.connect(reassemble, "error", error)?;

@@ -108,9 +108,16 @@ impl WorkerHandle {
         let kept = Arc::clone(&snapshot);
         let number = self.send(Command::Reload(snapshot))?;
         let done = self.counters.acknowledged.get();
-        // What the last acknowledged reload published is in use; what came before it is not.
-        if let Some(in_use) = self.published.iter().rposition(|&(n, _)| n <= done) {
-            self.published.drain(..in_use);
+        // What the last acknowledged reload of a kind published is in use; what came before it is not.
+        let kind = (*kept).type_id();
+        let is_same = |other: &Snapshot| (**other).type_id() == kind;
+        let published = &self.published;
+        let in_use = published
+            .iter()
+            .rposition(|(n, old)| *n <= done && is_same(old));
+        if let Some(in_use) = in_use.map(|at| published[at].0) {
+            self.published
+                .retain(|(n, old)| *n >= in_use || !is_same(old));
         }
         self.published.push((number, kept));
         Ok(number)

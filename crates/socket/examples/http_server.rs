@@ -1,6 +1,6 @@
 //! An HTTP server of axum and hyper on a host of its own.
 //!
-//! `cargo run -p tidegate-socket --features axum --example http_server -- veth1 192.0.2.1/24`
+//! `cargo run -p tidegate-socket --example http_server -- veth1 192.0.2.1/24`
 
 use axum::Router;
 use axum::body::Bytes;

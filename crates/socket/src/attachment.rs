@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::io;
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::task::Waker;
@@ -11,6 +12,15 @@ use io::ErrorKind;
 use ::io::Doorbell;
 
 use crate::area::Area;
+
+/// How a worker that sleeps is woken.
+#[derive(Debug)]
+pub(crate) enum Bell {
+    /// The doorbells of the workers of this process, by worker.
+    Local(Arc<[Doorbell]>),
+    /// Sockets to the workers of another process, by worker.
+    Remote(Vec<UnixDatagram>),
+}
 
 /// Tasks that wait at a socket: who reads or accepts, and who writes or connects.
 #[derive(Debug, Default)]
@@ -34,8 +44,7 @@ impl Tasks {
 /// An application's connection to a host. Sockets keep it.
 pub(crate) struct Attachment {
     pub(crate) area: Arc<Area>,
-    /// The doorbells of the workers.
-    bells: Arc<[Doorbell]>,
+    bell: Bell,
     /// By worker and slot.
     tasks: Vec<Vec<Tasks>>,
     next_worker: AtomicUsize,
@@ -60,7 +69,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Attachment {
     pub(crate) fn new(
         area: Arc<Area>,
-        bells: Arc<[Doorbell]>,
+        bell: Bell,
         keeps: Option<Box<dyn Any + Send + Sync>>,
     ) -> Self {
         let tasks = area
@@ -70,7 +79,7 @@ impl Attachment {
             .collect();
         Self {
             area,
-            bells,
+            bell,
             tasks,
             next_worker: AtomicUsize::new(0),
             waking: Once::new(),
@@ -106,7 +115,11 @@ impl Attachment {
     #[inline]
     pub(crate) fn poke(&self, worker: usize, slot: usize) {
         if self.area.lanes[worker].poke(slot) {
-            self.bells[worker].signal();
+            match &self.bell {
+                Bell::Local(bells) => bells[worker].signal(),
+                // A full one wakes it, too; that the node is gone is found out by who waits.
+                Bell::Remote(bells) => drop(bells[worker].send(&[1])),
+            }
         }
     }
 

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,18 +13,19 @@ use ::io::af_packet::AfPacketSpec;
 use ::io::port::{DriverSpec, OpenError, PortSpec};
 use ::io::tap::TapSpec;
 use ::io::{HugePages, Interface, Pool, PortId, RegionError, WorkerId, cpu};
+use control::socket::{Client, ClientError, Held};
 use graph::runner::{self, WorkerThread};
 use graph::{
     Graph, GraphBuilder, GraphError, IdleConfig, Mode, Spread, TxFull, Worker, WorkerHandle,
     WorkerPort, WorkerSetup,
 };
 use stack::{Limits, Stack, StackConfig, TcpConfig};
-use tables::segment::SegmentError;
+use tables::segment::{Access, Segment, SegmentError};
 use wire::{FlowSecret, MacAddr};
 
-use crate::area::{Area, Shape, WORKERS_MAX};
-use crate::attachment::Attachment;
-use crate::node::{Attached, HostCounters, HostNode};
+use crate::area::{Area, LAYOUT, Lane, Shape, WORKERS_MAX};
+use crate::attachment::{Attachment, Bell};
+use crate::node::{Attached, Exit, HostCounters, HostNode};
 
 /// Frames that wait between two workers, each way.
 const HANDOFF_DEPTH: usize = 1024;
@@ -74,8 +77,8 @@ pub enum HostError {
     /// There is no memory for frames.
     #[error(transparent)]
     Frames(#[from] RegionError),
-    /// There is no memory for sockets.
-    #[error("no memory for the sockets of the host")]
+    /// The memory of the sockets cannot be had.
+    #[error("the memory of the host's sockets cannot be had")]
     Sockets(#[from] SegmentError),
     /// A thread or descriptor cannot be had.
     #[error("a worker cannot be started")]
@@ -83,6 +86,9 @@ pub enum HostError {
     /// The graph is wrong.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// The node cannot be used.
+    #[error(transparent)]
+    Node(#[from] ClientError),
     /// The settings make no sense.
     #[error("{0}")]
     Unusable(String),
@@ -108,7 +114,7 @@ pub struct HostBuilder {
 
 impl Host {
     /// Begins a host on a kernel interface by AF_PACKET: it needs no support of the device. The kernel sees the
-    /// frames, too: give the interface no address of its own.
+    /// frames, too, and keeps the addresses that it has on the interface; the host needs others.
     pub fn on_interface(interface: &str) -> HostBuilder {
         Self::builder(DriverSpec::AfPacket(AfPacketSpec::new(interface)))
     }
@@ -135,6 +141,35 @@ impl Host {
             is_automatic: false,
             uses_dhcp: false,
         }
+    }
+
+    /// Uses the host of a running node (`[host]` in its configuration), by its control socket. The node's workers
+    /// and this process share a memory segment; nothing is copied through the kernel.
+    ///
+    /// # Errors
+    /// No node answers there, it has no host, or it runs as another user.
+    pub fn attach(control_socket: impl AsRef<Path>) -> Result<Self, HostError> {
+        let client = Client::connect(control_socket.as_ref())?;
+        let (there, held) = client.attach()?;
+        let segment = Segment::attach(&there.segment, LAYOUT, Access::ReadWrite)?;
+        let workers = there.bells.len().min(WORKERS_MAX.into()) as u16;
+        let shape = Shape::new(workers, there.sockets, there.ring_bytes);
+        let area = Arc::new(Area::new(&segment, shape, false)?);
+        let mut bells = Vec::new();
+        for path in &there.bells {
+            let bell = UnixDatagram::unbound()?;
+            bell.connect(path)?;
+            bell.set_nonblocking(true)?;
+            bells.push(bell);
+        }
+        let session = Session::start(held, Arc::clone(&area))?;
+        let bell = Bell::Remote(bells);
+        Ok(Self {
+            attachment: Arc::new(Attachment::new(area, bell, Some(Box::new(session)))),
+            mac: MacAddr(there.mac),
+            mtu: there.mtu,
+            mode: "attached".into(),
+        })
     }
 
     /// Returns the MAC address of the host.
@@ -296,7 +331,7 @@ impl HostBuilder {
             let spread =
                 (self.workers > 1).then(|| Spread::new(FlowSecret::new(secret), self.workers));
             let mut node = HostNode::new(
-                "host",
+                Exit::Port,
                 stack,
                 id,
                 self.workers,
@@ -328,7 +363,7 @@ impl HostBuilder {
         let keeps: Box<dyn Any + Send + Sync> = Box::new(std::sync::Mutex::new(running));
         let area = Arc::clone(&attached.area);
         Ok(Host {
-            attachment: Arc::new(Attachment::new(area, bells, Some(keeps))),
+            attachment: Arc::new(Attachment::new(area, Bell::Local(bells), Some(keeps))),
             mac,
             mtu,
             mode: port.mode.into(),
@@ -428,6 +463,32 @@ fn prefix(text: &str) -> Result<(IpAddr, u8), HostError> {
     })
 }
 
+/// What a program has of a node: its sockets are there as long as this is.
+#[derive(Debug)]
+struct Session {
+    held: Arc<Held>,
+}
+
+impl Session {
+    /// Watches whether the node is still there.
+    fn start(held: Held, area: Arc<Area>) -> io::Result<Self> {
+        let held = Arc::new(held);
+        let watched = Arc::clone(&held);
+        let thread = std::thread::Builder::new().name("socket-node".into());
+        thread.spawn(move || {
+            watched.wait();
+            area.lanes.iter().for_each(Lane::end);
+        })?;
+        Ok(Self { held })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.held.close();
+    }
+}
+
 /// The threads of a host; stops them when dropped.
 #[derive(Debug, Default)]
 struct Running {
@@ -464,12 +525,12 @@ impl Drop for Running {
 
 /// Returns a number that nobody outside can guess: the standard library seeds its hash maps from the kernel's
 /// randomness.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-fn random_bytes() -> [u8; 64] {
+pub(crate) fn random_bytes() -> [u8; 64] {
     let mut bytes = [0; 64];
     for chunk in bytes.chunks_exact_mut(8) {
         chunk.copy_from_slice(&random().to_le_bytes());

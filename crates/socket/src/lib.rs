@@ -8,6 +8,7 @@ mod core;
 mod futex;
 mod host;
 mod node;
+pub mod service;
 mod tcp;
 #[cfg(feature = "tokio")]
 pub mod tokio;

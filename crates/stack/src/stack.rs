@@ -118,6 +118,10 @@ impl Stack {
         this
     }
 
+    /// Returns the MAC address.
+    pub const fn mac(&self) -> MacAddr {
+        self.mac
+    }
     /// Gives the host an address; `prefix` bits of it are on the link. False when there are too many.
     ///
     /// It is used at once; the caller vouches that nobody else has it.

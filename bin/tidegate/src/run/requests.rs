@@ -57,6 +57,18 @@ fn answer(
             Ok(watch) => return Answer::Events(Box::new(move |sink| watch.run(sink))),
             Err(error) => Reply::Error(error),
         },
+        Request::Attach if !peer.may_change() => Reply::Error(ApiError {
+            code: ErrorCode::Refused,
+            message: "only root and the node's own user may use its host".into(),
+            remedy: Some("run the program as the node's user".into()),
+        }),
+        Request::Attach => match dataplane.attach(&dataplane.config().node.control_socket) {
+            Ok(lease) => {
+                info!(pid = peer.pid, uid = peer.uid, "a program uses the host");
+                return Answer::Hold(Reply::Attached(lease.attachment()), Box::new(lease));
+            }
+            Err(error) => Reply::Error(error),
+        },
         // the server answers it from the counters
         Request::Watch { .. } => Reply::Watching,
     })

@@ -30,8 +30,8 @@ pub use ndn::{NdnInfo, NdnStoreInfo};
 pub use node::{FramesInfo, NodeInfo, Stats};
 pub use port::{DriverCounter, InterruptKind, PortCounters, PortInfo, QueueInfo};
 pub use protocol::{
-    ApiError, CapturePoint, CaptureRequest, ErrorCode, Event, MAX_MESSAGE_BYTES, PROTOCOL_VERSION,
-    Reply, Request,
+    ApiError, Attachment, CapturePoint, CaptureRequest, ErrorCode, Event, MAX_MESSAGE_BYTES,
+    PROTOCOL_VERSION, Reply, Request,
 };
 pub use report::{CheckReport, CheckStatus, DoctorCheck, DoctorReport, InterfaceModes, ModeProbe};
 pub use rules::{

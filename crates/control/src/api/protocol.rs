@@ -4,6 +4,8 @@
 //! requests and replies in turn; after [`Request::Watch`] or [`Request::SessionEvents`] it carries [`Event`]s until
 //! either side closes it, after [`Request::Capture`] and its reply [`Reply::Capturing`] it carries pcapng bytes.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -48,6 +50,8 @@ pub enum Request {
     EndSessions(SessionFilter),
     /// [`Event::Session`]s, as connections are opened and end.
     SessionEvents(SessionFilter),
+    /// A program wants sockets of the node's host. It has them as long as the connection is open.
+    Attach,
 }
 
 /// What to capture.
@@ -118,8 +122,27 @@ pub enum Reply {
     Sessions(SessionPage),
     /// To [`Request::EndSessions`]: how many were ended.
     SessionsEnded(u64),
+    /// To [`Request::Attach`]: the sockets are there until the connection ends.
+    Attached(Attachment),
     /// The request was not carried out.
     Error(ApiError),
+}
+
+/// Where a program finds its sockets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The memory segment that the program and the workers share.
+    pub segment: PathBuf,
+    /// By worker: the Unix datagram socket on which a sleeping worker is woken.
+    pub bells: Vec<PathBuf>,
+    /// Sockets for each worker.
+    pub sockets: u32,
+    /// Bytes of a socket's ring, each way.
+    pub ring_bytes: u32,
+    /// The MAC address that the host's frames have before they are routed.
+    pub mac: [u8; 6],
+    /// Largest packet that the host sends, bytes.
+    pub mtu: u16,
 }
 
 /// Why a request was not carried out.

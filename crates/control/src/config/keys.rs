@@ -687,6 +687,34 @@ pub const TABLES: &[TableDoc] = &[
             ),
         ],
     },
+    TableDoc {
+        name: "host",
+        many: false,
+        text: "TCP and UDP for programs of this machine, by sockets of the library; without the table, the node refuses both.",
+        keys: &[
+            key(
+                "addresses",
+                "array of IP addresses",
+                "[] (all of the node's)",
+                "addresses = [\"192.0.2.1\"]",
+                "Addresses of ports or bridges on which programs may listen and from which they connect.",
+            ),
+            key(
+                "sockets",
+                "integer, 1 to 4096",
+                "256",
+                "sockets = 256",
+                "Sockets that each program may have, for each worker.",
+            ),
+            key(
+                "ring_bytes",
+                "power of two, 4096 to 67108864, bytes",
+                "262144",
+                "ring_bytes = 262144",
+                "Room between a program and a worker, a socket and direction; the longest datagram must fit.",
+            ),
+        ],
+    },
 ];
 
 const fn key(

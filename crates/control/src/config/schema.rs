@@ -47,6 +47,9 @@ pub struct Config {
     /// What files that this one names ask for and the node does not have: to be told, not to be written.
     #[serde(skip)]
     pub notes: Vec<String>,
+    /// The TCP/IP host for programs; `None` refuses TCP and UDP to the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostConfig>,
 }
 
 /// `[node]`
@@ -283,4 +286,26 @@ pub struct NeighbourConfig {
     pub mac: String,
     /// The port or bridge that reaches it.
     pub port: String,
+}
+
+/// `[host]`: TCP and UDP for programs of this machine, on the node's own addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostConfig {
+    /// Which of the node's addresses; empty: all.
+    pub addresses: Vec<IpAddr>,
+    /// Sockets of a program, for each worker.
+    pub sockets: u32,
+    /// Bytes of a socket's ring, each way; a power of two.
+    pub ring_bytes: u32,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            sockets: 256,
+            ring_bytes: 262_144,
+        }
+    }
 }

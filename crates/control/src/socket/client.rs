@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::message;
 use crate::api::{
-    ApiError, BridgeInfo, CaptureRequest, Event, NeighbourInfo, Reply, Request, RouteInfo,
-    SessionFilter, SessionPage, SessionRequest, Stats,
+    ApiError, Attachment, BridgeInfo, CaptureRequest, Event, NeighbourInfo, Reply, Request,
+    RouteInfo, SessionFilter, SessionPage, SessionRequest, Stats,
 };
 
 /// How long a reply may take.
@@ -197,6 +197,17 @@ impl Client {
         }
     }
 
+    /// Asks for sockets of the node's host. They are there as long as what comes back is kept.
+    ///
+    /// # Errors
+    /// As [`Client::request`]; the node has no host, or this user may not use it.
+    pub fn attach(mut self) -> Result<(Attachment, Held), ClientError> {
+        match self.request(&Request::Attach)? {
+            Reply::Attached(attachment) => Ok((attachment, Held(self.stream))),
+            _ => Err(ClientError::Protocol),
+        }
+    }
+
     /// Captures packets; what comes back is a pcapng file, live.
     ///
     /// # Errors
@@ -209,6 +220,29 @@ impl Client {
             }
             _ => Err(ClientError::Protocol),
         }
+    }
+}
+
+/// An open connection by which a program keeps what a node gave it.
+#[derive(Debug)]
+pub struct Held(UnixStream);
+
+impl Held {
+    /// Waits until the node closes the connection: it has stopped.
+    pub fn wait(&self) {
+        // Without the timeout, nothing but the end can come.
+        let _ = self.0.set_read_timeout(None);
+        while let Err(error) = (&self.0).read(&mut [0]) {
+            if error.kind() != io::ErrorKind::Interrupted {
+                return;
+            }
+        }
+    }
+
+    /// Closes the connection; a thread that [waits](Self::wait) returns.
+    pub fn close(&self) {
+        // One that is closed already needs no more.
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
     }
 }
 

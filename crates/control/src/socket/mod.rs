@@ -6,5 +6,5 @@ mod client;
 mod message;
 mod server;
 
-pub use client::{Client, ClientError, Events};
+pub use client::{Client, ClientError, Events, Held};
 pub use server::{Answer, BindError, CaptureRun, Handler, Peer, Server, Sink};

@@ -52,6 +52,8 @@ pub enum Answer {
     Capture(CaptureRun),
     /// Events: called after [`Reply::Watching`] was sent; the connection ends when it returns.
     Events(CaptureRun),
+    /// A reply, and what holds as long as the client keeps the connection: dropped when it ends.
+    Hold(Reply, Box<dyn Send>),
 }
 
 /// Writes to the sink until it is closed or enough was written.
@@ -63,6 +65,7 @@ impl fmt::Debug for Answer {
             Self::Reply(reply) => f.debug_tuple("Reply").field(reply).finish(),
             Self::Capture(_) => f.write_str("Capture"),
             Self::Events(_) => f.write_str("Events"),
+            Self::Hold(reply, _) => f.debug_tuple("Hold").field(reply).finish(),
         }
     }
 }
@@ -360,6 +363,10 @@ fn serve(mut stream: UnixStream, shared: &Shared, handler: &Handler) -> io::Resu
                     let stop = Arc::clone(&shared.stop);
                     return run(&mut Sink { stream, stop });
                 }
+                Answer::Hold(reply, held) => {
+                    message::write(&mut stream, &reply)?;
+                    return hold(&mut stream, shared, held);
+                }
                 Answer::Capture(run) => {
                     message::write(&mut stream, &Reply::Capturing)?;
                     // a viewer may pause for long; the node counts what it misses meanwhile
@@ -370,6 +377,22 @@ fn serve(mut stream: UnixStream, shared: &Shared, handler: &Handler) -> io::Resu
             },
         }
     }
+}
+
+/// Waits until the client goes, or the server stops.
+fn hold(stream: &mut UnixStream, shared: &Shared, held: Box<dyn Send>) -> io::Result<()> {
+    let mut byte = [0];
+    while !shared.stopping() {
+        match stream.read(&mut byte) {
+            // It says nothing more: readable means gone.
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    drop(held);
+    Ok(())
 }
 
 fn watch(

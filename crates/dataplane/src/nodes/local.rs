@@ -1,14 +1,15 @@
 //! `local`: what is addressed to the node itself: answers echo requests, sorts out neighbour discovery,
 //! and refuses what nobody here listens to.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use graph::{Context, EdgeId, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags};
+use socket::service::HostService;
 use wire::checksum::{self, TransportChecksum};
 use wire::ndp::solicited_node;
-use wire::{DropReason, LayoutFlags, MacAddr, icmpv4, ipv6};
+use wire::{DropReason, Layout, LayoutFlags, MacAddr, icmpv4, ipv6};
 
 use super::cause::Cause;
 use super::verdict::{Verdict, judge};
@@ -20,7 +21,9 @@ const IP6: EdgeId = EdgeId(1);
 const ERROR: EdgeId = EdgeId(2);
 const DISCOVERY: EdgeId = EdgeId(3);
 const REASSEMBLE: EdgeId = EdgeId(4);
+const HOST: EdgeId = EdgeId(5);
 const EDGES: &[&str] = &["ip4", "ip6", "error", "discovery", "reassemble"];
+const EDGES_WITH_HOST: &[&str] = &["ip4", "ip6", "error", "discovery", "reassemble", "host"];
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -37,12 +40,23 @@ const TTL: u8 = 64;
 #[derive(Debug)]
 pub struct Local {
     forwarding: Arc<Forwarding>,
+    /// The host that takes TCP and UDP to its addresses.
+    host: Option<Arc<HostService>>,
 }
 
 impl Local {
     /// Makes the node.
-    pub fn new(forwarding: Arc<Forwarding>) -> Self {
-        Self { forwarding }
+    pub fn new(forwarding: Arc<Forwarding>, host: Option<Arc<HostService>>) -> Self {
+        Self { forwarding, host }
+    }
+
+    /// Tells whether a packet is for the host: TCP, UDP, or an error that quotes them, to one of its addresses.
+    fn is_for_host(&self, layout: &Layout, destination: IpAddr) -> bool {
+        let Some(host) = &self.host else {
+            return false;
+        };
+        let is_transport = matches!(layout.protocol, TCP | UDP);
+        (is_transport || layout.flags.contains(LayoutFlags::ICMP_ERROR)) && host.has(destination)
     }
 
     fn deliver(&self, frame: &mut Frame) -> Verdict {
@@ -72,6 +86,9 @@ impl Local {
             return Verdict::drop(DropReason::Ipv4Source);
         }
         let to_one = self.forwarding.route4(&destination) == Some(Route::Local);
+        if to_one && self.is_for_host(&layout, destination.into()) {
+            return Verdict::edge(HOST);
+        }
         if layout.flags.contains(LayoutFlags::FRAGMENT) {
             // What asks everyone for an answer does not come in fragments.
             return match to_one {
@@ -98,8 +115,8 @@ impl Local {
         }
     }
 
-    /// Nobody listens on any port. TCP gets the same ICMP error as UDP: RFC 1122 4.2.3.9 makes clients
-    /// give up on it; resets come with the TCP stack.
+    /// Nobody listens on any port, as there is no host. TCP gets the same ICMP error as UDP: RFC 1122 4.2.3.9 makes clients
+    /// give up on it.
     fn refuse(&self, frame: &mut Frame, to_one: bool) -> Verdict {
         if !to_one {
             return Verdict::drop(DropReason::PortUnreachable);
@@ -128,6 +145,9 @@ impl Local {
         let to_one = destination[0] != 0xff;
         if !to_one && !self.is_member(destination, frame) {
             return Verdict::drop(DropReason::NotForUs);
+        }
+        if to_one && self.is_for_host(&layout, (*destination).into()) {
+            return Verdict::edge(HOST);
         }
         if layout.flags.contains(LayoutFlags::FRAGMENT) {
             return match to_one {
@@ -246,7 +266,10 @@ impl Node for Local {
     }
 
     fn edges(&self) -> &[&'static str] {
-        EDGES
+        match self.host {
+            Some(_) => EDGES_WITH_HOST,
+            None => EDGES,
+        }
     }
 
     fn process(&mut self, _cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets) {

@@ -10,8 +10,8 @@ mod tests;
 use std::net::IpAddr;
 
 use control::Config;
-use control::config::FirewallConfig;
 use control::config::{self, Finding};
+use control::config::{FirewallConfig, HostConfig};
 use graph::fault::Faults;
 use io::PortId;
 use wire::MacAddr;
@@ -189,6 +189,8 @@ pub struct Plan {
     pub neighbours: Vec<NeighbourPlan>,
     /// The firewall, and which interface lies inside, if it has no file of rules.
     pub firewall: Option<(FirewallConfig, Option<InterfaceId>)>,
+    /// The TCP/IP host for programs; its addresses are resolved.
+    pub host: Option<HostConfig>,
 }
 
 impl Plan {
@@ -208,6 +210,7 @@ impl Plan {
         resolver.routes(config);
         resolver.neighbours(config);
         resolver.firewall(config);
+        resolver.host(config);
         Ok(resolver.finish())
     }
 

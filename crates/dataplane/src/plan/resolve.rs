@@ -40,6 +40,18 @@ impl Resolver {
         });
     }
 
+    /// Notes the host, with all of the node's addresses where the configuration names none.
+    pub(super) fn host(&mut self, config: &Config) {
+        let own = self.plan.interfaces.iter();
+        let own = own.flat_map(|interface| interface.addresses.iter().map(|a| a.address));
+        self.plan.host = config.host.clone().map(|mut host| {
+            if host.addresses.is_empty() {
+                host.addresses = own.filter(|address| !is_link_local(address)).collect();
+            }
+            host
+        });
+    }
+
     pub(super) fn ports(&mut self, config: &Config) {
         for (i, port) in config.port.iter().enumerate() {
             let bridge = config
@@ -149,6 +161,10 @@ impl Resolver {
             }
         }
     }
+}
+
+fn is_link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 fn ports_of(config: &Config, names: &[String]) -> Vec<PortId> {

@@ -2,13 +2,14 @@
 
 mod capture;
 mod error;
+mod host;
 mod open;
 mod reload;
 mod report;
 mod watch;
 mod workers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use control::Config;
@@ -22,6 +23,7 @@ use wire::Instant;
 
 pub use capture::Capture;
 pub use error::{ReloadError, StartError};
+pub use host::Lease;
 pub use workers::Links;
 
 use crate::firewall::{Firewall, Reporter, SessionWatch, load_rules};
@@ -106,6 +108,7 @@ impl Dataplane {
             workers::random(),
         )?;
         shared.ndn = ndn.map(Arc::new);
+        let shared = shared.with_host(&plan, count);
         let sources = ports.iter().zip(&config.port);
         let sources = sources.map(|(port, config)| port.source(config)).collect();
         let watch = PortWatch::start(sources).map_err(StartError::Thread)?;
@@ -208,6 +211,15 @@ impl Dataplane {
     /// There is no firewall.
     pub fn session_events(&self, filter: SessionFilter) -> Result<SessionWatch, ApiError> {
         Ok(self.firewall()?.watch_sessions(filter))
+    }
+
+    /// Gives a program sockets of the node's host, until what comes back is dropped. Its doorbells are named after
+    /// `beside`, the control socket.
+    ///
+    /// # Errors
+    /// The node has no host, or the system refuses.
+    pub fn attach(&self, beside: &Path) -> Result<Lease, ApiError> {
+        Lease::new(self, beside)
     }
 
     /// Prepares a capture; it begins with [`Capture::run`]. One runs at a time.

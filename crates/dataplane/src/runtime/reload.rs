@@ -105,6 +105,10 @@ fn what_can_be(old: &Config, new: &Config, mtus: &[u16]) -> (Config, Vec<String>
         effective.node = old.node.clone();
         paths.push("node".to_owned());
     }
+    if old.host != new.host {
+        effective.host = old.host.clone();
+        paths.push("host".to_owned());
+    }
     if !same_firewall(old.firewall.as_ref(), new.firewall.as_ref()) {
         effective.firewall = old.firewall.clone();
         paths.push("firewall".to_owned());

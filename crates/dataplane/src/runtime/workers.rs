@@ -46,7 +46,11 @@ impl Workers {
         let count = pools.len() as u16;
         let meshes = graph::mesh(count, HANDOFF_DEPTH)
             .map_err(|source| StartError::Worker { worker: 0, source })?;
-        let secret = random_bytes();
+        // A host's connections choose ports whose flows reach their own worker.
+        let secret = shared
+            .host
+            .as_ref()
+            .map_or_else(random_bytes, |host| host.secret());
         let cpus = cpus(config, count);
         let mut ports = worker_ports(config, queues, count);
         if let Some(ndn) = &shared.ndn {
@@ -174,7 +178,8 @@ fn worker_ports(
             ports.push(WorkerPort {
                 queue: queues.next(),
                 tx_via: WorkerId(worker % owners),
-                spread: owners < workers && !linked,
+                // A host's flows are where its own hash puts them, whatever a device's does.
+                spread: (owners < workers || (config.host.is_some() && workers > 1)) && !linked,
                 mode: mode(port.idle.unwrap_or(config.idle.mode)),
                 tx_full: TxFull::default(),
             });

@@ -7,4 +7,5 @@ mod linux;
 #[path = "../support/packets.rs"]
 mod packets;
 mod router;
+mod sockets;
 mod tcpdump;

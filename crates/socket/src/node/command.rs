@@ -129,7 +129,7 @@ impl HostNode {
     }
 
     /// The application is done with a socket; it goes once what it wrote is with the stack.
-    fn close(&mut self, attached: &Attached, place: Place, now: Instant) {
+    pub(super) fn close(&mut self, attached: &Attached, place: Place, now: Instant) {
         let Some(socket) = self.socket(place) else {
             return;
         };

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use graph::{Context, EdgeId, Node, Outlets, Snapshot, Spread};
+use graph::{Context, Node, Outlets, Snapshot, Spread};
 use io::wait::PollSet;
 use io::{BATCH_MAX, Batch, Frame, FrameFlags, WorkerId};
 use stack::{Event, ListenerHandle, Stack, TcpHandle, UdpHandle};
@@ -22,6 +22,15 @@ use sink::Sink;
 
 /// Frames that one call sends at most, before the worker looks at its queues again.
 const TURN_PKTS: usize = 4 * BATCH_MAX;
+
+/// Where a host's frames go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// To its own port: one edge, `out`.
+    Port,
+    /// To a node that routes them: edges `ip4` and `ip6`, with their layout. What comes in may have any MAC address.
+    Router,
+}
 
 /// An application's area as a node is told of it.
 #[derive(Debug)]
@@ -77,6 +86,8 @@ struct WorkerLane {
     starved: Vec<usize>,
     /// Where to look for a free slot first.
     hint: usize,
+    /// The application is gone: the lane goes when all its sockets have.
+    is_gone: bool,
 }
 
 /// Where a handle's socket is.
@@ -86,9 +97,9 @@ struct Place {
     slot: usize,
 }
 
-/// Runs a host. Its frames leave by one edge, `out`, with an Ethernet header.
-pub(crate) struct HostNode {
-    name: String,
+/// Runs a host on one worker of a node.
+pub struct HostNode {
+    exit: Exit,
     worker: usize,
     stack: Stack,
     lanes: Vec<Option<WorkerLane>>,
@@ -109,7 +120,7 @@ pub(crate) struct HostNode {
 impl core::fmt::Debug for HostNode {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("HostNode")
-            .field("name", &self.name)
+            .field("exit", &self.exit)
             .field("stack", &self.stack)
             .finish_non_exhaustive()
     }
@@ -118,7 +129,7 @@ impl core::fmt::Debug for HostNode {
 impl HostNode {
     /// Makes the node of one worker of `workers`. With several, `spread` says which has a flow.
     pub(crate) fn new(
-        name: &str,
+        exit: Exit,
         stack: Stack,
         worker: WorkerId,
         workers: u16,
@@ -126,7 +137,7 @@ impl HostNode {
         counters: Arc<HostCounters>,
     ) -> Self {
         Self {
-            name: name.to_owned(),
+            exit,
             worker: worker.index(),
             stack,
             lanes: Vec::new(),
@@ -153,6 +164,7 @@ impl HostNode {
             sockets,
             starved: Vec::new(),
             hint: 0,
+            is_gone: false,
         };
         match self.lanes.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(lane),
@@ -199,7 +211,12 @@ impl HostNode {
         if place.slot >= lane.sockets() {
             return;
         }
-        self.take_command(attached, place, now);
+        let is_gone = self.lanes[place.lane]
+            .as_ref()
+            .is_none_or(|lane| lane.is_gone);
+        if !is_gone {
+            self.take_command(attached, place, now);
+        }
         let Some(socket) = self.socket(place) else {
             return;
         };
@@ -226,7 +243,7 @@ impl HostNode {
             self.has_more = true;
             return 0;
         }
-        let mut sink = Sink::new(cx.pool, out, EdgeId(0), TURN_PKTS);
+        let mut sink = Sink::new(cx.pool, out, TURN_PKTS, self.exit);
         let is_done = self.stack.poll_transmit(cx.now, &mut sink);
         let sent = sink.finish();
         // Sending makes room.
@@ -237,6 +254,9 @@ impl HostNode {
         self.has_more |= !is_done;
         if is_done {
             self.let_go(cx.now);
+            if self.lanes.iter().flatten().any(|lane| lane.is_gone) {
+                self.forget_lanes();
+            }
         }
         let connections = self.stack.usage().connections as u64;
         self.counters
@@ -329,7 +349,7 @@ impl HostNode {
                 .area(at)
                 .is_some_and(|ours| !attachments.0.iter().any(|other| other.id == ours.id));
             if is_gone {
-                self.detach(at, now);
+                self.abandon(at, now);
             }
         }
         for attached in &attachments.0 {
@@ -341,7 +361,45 @@ impl HostNode {
         }
     }
 
-    /// Ends the sockets of an application that is gone, as a kernel does when a process ends.
+    /// Closes the sockets of an application that is gone, as a kernel does when a process ends: what it wrote is
+    /// still sent.
+    fn abandon(&mut self, at: usize, now: Instant) {
+        let Some(Some(lane)) = self.lanes.get_mut(at) else {
+            return;
+        };
+        if core::mem::replace(&mut lane.is_gone, true) {
+            return;
+        }
+        let attached = Arc::clone(&lane.attached);
+        let slots = lane.sockets.len();
+        for slot in 0..slots {
+            let place = Place { lane: at, slot };
+            let is_open = |socket: &mut Socket| socket.kind != Kind::Vacant && !socket.is_closing;
+            if self.socket(place).is_some_and(is_open) {
+                self.close(&attached, place, now);
+                self.serve(&attached, place, now);
+            }
+        }
+        self.has_more = true;
+    }
+
+    /// Lets go of lanes whose applications are gone, once their last socket is.
+    fn forget_lanes(&mut self) {
+        for lane in &mut self.lanes {
+            let is_done = lane.as_ref().is_some_and(|lane| {
+                lane.is_gone
+                    && lane
+                        .sockets
+                        .iter()
+                        .all(|socket| socket.kind == Kind::Vacant)
+            });
+            if is_done && let Some(lane) = lane.take() {
+                lane.attached.area.lanes[self.worker].end();
+            }
+        }
+    }
+
+    /// Ends the sockets of an application at once: the worker stops.
     fn detach(&mut self, at: usize, now: Instant) {
         let Some(mut lane) = self.lanes.get_mut(at).and_then(Option::take) else {
             return;
@@ -463,15 +521,26 @@ fn forget(places: &mut [Option<Place>], handle: u64) {
 
 impl Node for HostNode {
     fn name(&self) -> &str {
-        &self.name
+        "host"
     }
 
     fn edges(&self) -> &[&'static str] {
-        &["out"]
+        match self.exit {
+            Exit::Port => &["out"],
+            Exit::Router => &["ip4", "ip6"],
+        }
     }
 
     fn process(&mut self, cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets) {
         self.spread(cx, batch, out);
+        if self.exit == Exit::Router {
+            let mac = self.stack.mac().octets();
+            for frame in batch.iter_mut() {
+                if let Some(to) = frame.data_mut().first_chunk_mut::<6>() {
+                    *to = mac;
+                }
+            }
+        }
         let mut frames = [&[][..]; BATCH_MAX];
         for (to, frame) in frames.iter_mut().zip(batch.iter()) {
             *to = frame.data();

@@ -3,24 +3,27 @@
 use graph::{EdgeId, Outlets};
 use io::{Frame, FrameFlags, Pool, PortId};
 use stack::TxSink;
+use wire::LayoutFlags;
+
+use super::Exit;
 
 /// Takes up to so many frames from the host.
 pub(super) struct Sink<'a> {
     pool: &'a mut Pool,
     out: &'a mut Outlets,
-    edge: EdgeId,
     left: usize,
+    exit: Exit,
     sent: u32,
     reserved: Option<Frame>,
 }
 
 impl<'a> Sink<'a> {
-    pub(super) fn new(pool: &'a mut Pool, out: &'a mut Outlets, edge: EdgeId, left: usize) -> Self {
+    pub(super) fn new(pool: &'a mut Pool, out: &'a mut Outlets, left: usize, exit: Exit) -> Self {
         Self {
             pool,
             out,
-            edge,
             left,
+            exit,
             sent: 0,
             reserved: None,
         }
@@ -60,8 +63,26 @@ impl TxSink for Sink<'_> {
         };
         frame.flags |= FrameFlags::LOCAL;
         frame.tx_port = PortId(0);
+        let edge = match self.exit {
+            Exit::Port => 0,
+            Exit::Router => match wire::parse(frame.data()) {
+                Ok(layout) => {
+                    frame.layout = layout;
+                    u8::from(layout.flags.contains(LayoutFlags::IPV6))
+                }
+                Err(reason) => {
+                    self.out.drop(frame, reason);
+                    return;
+                }
+            },
+        };
+        if self.exit == Exit::Router && frame.layout.flags.contains(LayoutFlags::ARP) {
+            // The node resolves neighbours; its host has one that it knows.
+            self.pool.free(frame);
+            return;
+        }
         self.left -= 1;
         self.sent += 1;
-        self.out.push(self.edge, frame);
+        self.out.push(EdgeId(edge), frame);
     }
 }

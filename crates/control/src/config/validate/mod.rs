@@ -1,6 +1,7 @@
 //! Contradictions that the schema cannot see: names, ranges, addresses, references.
 
 mod firewall;
+mod host;
 mod joins;
 mod ndn;
 mod ports;
@@ -60,6 +61,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
     checker.neighbours();
     checker.firewall();
     checker.ndn();
+    checker.host();
     checker.found
 }
 

@@ -1,0 +1,212 @@
+//! A node that forwards between two kernels and lets programs of other processes have TCP and UDP on its own
+//! addresses, through the control socket and shared memory.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use common::wait_until;
+use lab::{Line, LineOptions, need};
+use socket::Host;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Node {
+    child: Child,
+    line: Line,
+    directory: tempfile::TempDir,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Node {
+    fn start(prefix: &str, workers: &str) -> Self {
+        let line = Line::new(prefix, LineOptions::default()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let port = |name: &str, device: &str, address: &IpAddr| {
+            format!(
+                "[[port]]\nname = \"{name}\"\ninterface = \"{device}\"\ndriver = \"af_packet\"\naddresses = [\"{address}/24\"]\n"
+            )
+        };
+        let text = format!(
+            "[node]\n{workers}frames_per_worker = 4096\ncontrol_socket = \"{}\"\n{}{}[host]\nsockets = 64\n",
+            directory.path().join("control.sock").display(),
+            port("left", &line.left.node_device, &line.left.node_address()),
+            port("right", &line.right.node_device, &line.right.node_address()),
+        );
+        std::fs::write(directory.path().join("node.toml"), text).unwrap();
+        let mut command = line.node.command(env!("CARGO_BIN_EXE_tidegate"));
+        command
+            .args(["run", "-c"])
+            .arg(directory.path().join("node.toml"));
+        let child = command.stderr(Stdio::null()).spawn().unwrap();
+        let node = Self {
+            child,
+            line,
+            directory,
+        };
+        assert!(wait_until(PATIENCE, || node.socket().exists()));
+        node
+    }
+
+    fn socket(&self) -> std::path::PathBuf {
+        self.directory.path().join("control.sock")
+    }
+
+    fn attach(&self) -> Host {
+        Host::attach(self.socket()).unwrap()
+    }
+
+    /// Connects from the left kernel.
+    fn connect(&self, to: SocketAddr) -> std::io::Result<TcpStream> {
+        let left = &self.line.left.namespace;
+        let stream = left
+            .run(|| TcpStream::connect_timeout(&to, PATIENCE))
+            .unwrap()?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect()
+}
+
+/// Serves one connection: takes all, then sends it back.
+fn serve_one(listener: &socket::TcpListener) {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    stream.write_all(&got).unwrap();
+}
+
+fn ask(mut stream: TcpStream, len: usize) {
+    let data = pattern(len);
+    stream.write_all(&data).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut back = Vec::new();
+    stream.read_to_end(&mut back).unwrap();
+    assert!(back == data, "{} of {len} bytes", back.len());
+}
+
+fn programs_use_the_nodes_addresses(node: &Node) {
+    let own = node.line.left.node_address();
+    let host = node.attach();
+    // Kernels connect to a program of ours.
+    let listener = socket::TcpListener::bind(&host, (own, 7)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..8).for_each(|_| serve_one(&listener)));
+        for n in 0..8 {
+            ask(node.connect((own, 7).into()).unwrap(), 100_000 * n + 1);
+        }
+    });
+    // Nobody listens there.
+    let refused = node.connect((own, 8).into()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    // We connect to a kernel on the other side.
+    let right = &node.line.right;
+    let theirs = right
+        .namespace
+        .run(|| TcpListener::bind((right.address(), 9)).unwrap())
+        .unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..8 {
+                let (mut stream, _) = theirs.accept().unwrap();
+                let mut got = Vec::new();
+                stream.read_to_end(&mut got).unwrap();
+                stream.write_all(&got).unwrap();
+            }
+        });
+        for _ in 0..8 {
+            let mut stream = socket::TcpStream::connect(&host, (right.address(), 9)).unwrap();
+            let data = pattern(70_000);
+            stream.write_all(&data).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut back = Vec::new();
+            stream.read_to_end(&mut back).unwrap();
+            assert!(back == data);
+        }
+    });
+    // Meanwhile the node forwards.
+    let through = right
+        .namespace
+        .run(|| TcpListener::bind((right.address(), 10)).unwrap())
+        .unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = through.accept().unwrap();
+            let mut got = Vec::new();
+            stream.read_to_end(&mut got).unwrap();
+            stream.write_all(&got).unwrap();
+        });
+        ask(node.connect((right.address(), 10).into()).unwrap(), 200_000);
+    });
+    // Datagrams.
+    let service = socket::UdpSocket::bind(&host, (own, 53)).unwrap();
+    service.set_read_timeout(Some(PATIENCE)).unwrap();
+    let left = &node.line.left;
+    let client = left
+        .namespace
+        .run(|| UdpSocket::bind((left.address(), 0)).unwrap())
+        .unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let question = pattern(3000);
+    client.send_to(&question, (own, 53)).unwrap();
+    let mut bytes = [0; 4000];
+    let (n, from) = service.recv_from(&mut bytes).unwrap();
+    assert_eq!((&bytes[..n], from.ip()), (&question[..], left.address()));
+    service.send_to(b"answer", from).unwrap();
+    assert_eq!(client.recv(&mut bytes).unwrap(), 6);
+    // Another program shares the ports.
+    let other = node.attach();
+    let taken = socket::TcpListener::bind(&other, (own, 7)).unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+    drop((listener, service, host));
+    assert!(wait_until(PATIENCE, || socket::TcpListener::bind(
+        &other,
+        (own, 7)
+    )
+    .is_ok()));
+}
+
+#[test]
+fn programs_have_sockets_beside_forwarding() {
+    if !need::root("programs_have_sockets_beside_forwarding") {
+        return;
+    }
+    let mut node = Node::start("tgh", "");
+    programs_use_the_nodes_addresses(&node);
+    // The node dies: whoever waits hears of it.
+    let host = node.attach();
+    let own = node.line.left.node_address();
+    let listener = socket::TcpListener::bind(&host, (own, 7)).unwrap();
+    node.child.kill().unwrap();
+    node.child.wait().unwrap();
+    assert_eq!(
+        listener.accept().unwrap_err().kind(),
+        ErrorKind::NotConnected
+    );
+}
+
+#[test]
+fn programs_have_sockets_on_every_worker() {
+    let test = "programs_have_sockets_on_every_worker";
+    let cpus = io::cpu::allowed().unwrap_or_default();
+    if !need::root(test) || !need::need(test, "two CPUs", cpus.len() > 1) {
+        return;
+    }
+    let workers = format!("cpus = [{}, {}]\n", cpus[0], cpus[1]);
+    let node = Node::start("tgh2", &workers);
+    programs_use_the_nodes_addresses(&node);
+}
