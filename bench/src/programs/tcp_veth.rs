@@ -156,7 +156,12 @@ impl Wire {
             });
             scope.spawn(|| {
                 let bytes = vec![7; CHUNK];
-                while !stop.load(Ordering::Relaxed) && sender.write(&bytes).is_ok() {}
+                // It blocks while the receiver is behind.
+                while sender.write(&bytes).is_ok() {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
                 drop(sender);
             });
             std::thread::sleep(window / 4); // slow start
