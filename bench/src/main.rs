@@ -41,6 +41,7 @@ programs! {
     io_xdp_forward,
     kernel_cache,
     ndn_mem,
+    ndn_node,
     restart,
     tables_counters,
     tables_flows,

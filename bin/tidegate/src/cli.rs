@@ -336,6 +336,10 @@ pub(crate) struct DemoArgs {
     /// Packet driver of the node.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) driver: DemoDriver,
+    /// Shows named data instead: consumer - node - producer over Ethernet frames, with the node's hits, pending
+    /// Interests and FIB.
+    #[arg(long)]
+    pub(crate) ndn: bool,
 }
 
 /// Driver of the demo's node.

@@ -382,3 +382,20 @@ fn killed_demo_gives_the_terminal_back() {
         processes_with(&mark)
     );
 }
+
+#[test]
+fn named_data_crosses_the_node() {
+    let test = "named_data_crosses_the_node";
+    if !need::root(test) {
+        return;
+    }
+    let run = finish(tidegate().args(["--json", "demo", "--ndn", "--seconds", "4"]));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let shown: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert!(
+        shown["ndn"]["store"]["hits"].as_u64().unwrap() > 0,
+        "{shown}"
+    );
+    assert!(shown["forwarded"]["data"].as_u64().unwrap() > 0, "{shown}");
+    assert!(shown["cached"]["data"].as_u64().unwrap() > 0, "{shown}");
+}

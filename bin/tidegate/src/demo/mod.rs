@@ -1,6 +1,7 @@
 //! `tidegate demo`: a node at work, with real programs' packets, in network namespaces of its own.
 
 mod actors;
+mod named_data;
 mod phases;
 pub(crate) mod programs;
 mod screen;
@@ -24,6 +25,9 @@ pub(crate) fn run(global: &Global, args: &DemoArgs) -> Result<(), Failure> {
     // first of all: a process with several threads may not enter a user namespace
     let user_namespace = gain_namespaces()?;
     log::start(global, "warn")?;
+    if args.ndn {
+        return named_data::run(global, args);
+    }
     let mut screen = Screen::new(global.json)?;
     screen.line("building namespaces client - node - server, and starting the node")?;
     let mut stage = Stage::build(args.driver)?;
