@@ -1,6 +1,8 @@
 //! Checks of the machine and of the user, interfaces aside.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use control::api::{CheckStatus, DoctorCheck};
 use rustix::process::{Resource, getrlimit};
@@ -38,7 +40,30 @@ pub(super) fn checks() -> Vec<DoctorCheck> {
         huge_pages(),
         cpus(),
         user_namespaces(),
+        ndn_socket(Path::new("/run/nfd/nfd.sock")),
     ]
+}
+
+/// Tells whether a node with `[ndn]` can listen where applications of named data look.
+fn ndn_socket(path: &Path) -> DoctorCheck {
+    let name = "ndn_socket";
+    let shown = path.display();
+    if UnixStream::connect(path).is_ok() {
+        return ok(name, format!("an NDN forwarder answers at {shown}"));
+    }
+    let directory = path.parent().filter(|directory| directory.exists());
+    let directory = directory.unwrap_or(Path::new("/run"));
+    let may_write = rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok();
+    if may_write {
+        ok(name, format!("free: a node with [ndn] can make {shown}"))
+    } else {
+        not_ok(
+            name,
+            CheckStatus::Warning,
+            format!("this user cannot make {shown}"),
+            "run as root, or write another path under `unix` in [ndn] and in NDN_CLIENT_TRANSPORT",
+        )
+    }
 }
 
 /// Makes a check that is as it should be.
