@@ -9,39 +9,13 @@ use std::time::Duration;
 use bench::memory::{Queues, measure_mpps, null_forward};
 use bench::{Options, Report, Table, median, rounds};
 use lab::machine::pin_to_cpu;
+use lab::vdev::HugePages;
 use lab::peer::testpmd::{Testpmd, TestpmdError, TestpmdOptions};
 use serde_json::json;
 
 const FRAMES: u32 = 4096;
 const BURST: usize = 32;
-const PAGES_FILE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 const PAGES: u64 = 128;
-
-/// Huge pages reserved for the run.
-struct HugePagesReserved {
-    before: u64,
-}
-
-impl HugePagesReserved {
-    fn reserve() -> Self {
-        let read = || -> u64 {
-            let text = std::fs::read_to_string(PAGES_FILE).unwrap_or_default();
-            text.trim().parse().unwrap_or(0)
-        };
-        let before = read();
-        if before < PAGES {
-            // Refused without root: testpmd then runs on normal pages, and the note says so.
-            let _ = std::fs::write(PAGES_FILE, PAGES.to_string());
-        }
-        Self { before }
-    }
-}
-
-impl Drop for HugePagesReserved {
-    fn drop(&mut self) {
-        let _ = std::fs::write(PAGES_FILE, self.before.to_string());
-    }
-}
 
 /// Measures testpmd once; millions of frames a second on both ports together.
 fn testpmd_mpps(cpus: [usize; 2], copy: bool) -> Result<f64, TestpmdError> {
@@ -49,7 +23,7 @@ fn testpmd_mpps(cpus: [usize; 2], copy: bool) -> Result<f64, TestpmdError> {
     let mut testpmd = Testpmd::start(
         None,
         &TestpmdOptions {
-            vdevs: [vdev(0), vdev(1)],
+            vdevs: vec![vdev(0), vdev(1)],
             forward_cpu: cpus[1],
             main_cpu: cpus[0],
             mbufs: FRAMES,
@@ -74,7 +48,9 @@ fn over_dpdk() -> Option<Queues> {
 
 pub(crate) fn main() -> ExitCode {
     let options = bench::parse::<Options>();
-    let pages = HugePagesReserved::reserve();
+    // Refused without root: testpmd then runs on normal pages, and the note says so.
+    let missing = PAGES.saturating_sub(HugePages::free());
+    let pages = HugePages::reserve(missing).ok();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let forward_cpu = cpus - 1;
     if let Err(error) = pin_to_cpu(forward_cpu) {

@@ -261,7 +261,7 @@ fn measure_ours(rig: &Rig, end: End, mode: &RefCell<String>) -> Result<f64, Fail
 fn measure_testpmd(rig: &Rig, end: End, ring_entries: u32) -> Result<f64, Failure> {
     let vdev = |n: u8, device: &str| format!("net_af_xdp{n},iface={device}");
     let options = TestpmdOptions {
-        vdevs: [
+        vdevs: vec![
             vdev(0, &rig.line.left.node_device),
             vdev(1, &rig.line.right.node_device),
         ],

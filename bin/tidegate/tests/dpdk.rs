@@ -2,11 +2,19 @@
 #![cfg(feature = "dpdk")]
 
 mod common;
+#[path = "common/gateway.rs"]
+#[expect(
+    dead_code,
+    reason = "some of it serves the tests over kernel interfaces"
+)]
+mod gateway;
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use common::{finish, wait_until};
+use lab::peer::testpmd;
+use lab::vdev::Vdev;
 use lab::{Line, LineOptions, need};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -85,4 +93,36 @@ fn routes_over_net_af_packet() {
 #[test]
 fn routes_over_net_af_xdp() {
     routes_ping("routes_over_net_af_xdp", "net_af_xdp");
+}
+
+/// The firewall's test over a kind of device.
+fn guards(test: &str, kind: Vdev) {
+    if !kind.has_relay() || need::program(test, testpmd::PROGRAM) {
+        gateway::guards(test, Some(kind));
+    }
+}
+
+#[test]
+fn guards_over_net_af_packet() {
+    guards("guards_over_net_af_packet", Vdev::AfPacket);
+}
+
+#[test]
+fn guards_over_net_af_xdp() {
+    guards("guards_over_net_af_xdp", Vdev::AfXdp);
+}
+
+#[test]
+fn guards_over_net_tap() {
+    guards("guards_over_net_tap", Vdev::Tap);
+}
+
+#[test]
+fn guards_over_net_memif() {
+    guards("guards_over_net_memif", Vdev::Memif);
+}
+
+#[test]
+fn guards_over_net_vhost() {
+    guards("guards_over_net_vhost", Vdev::Vhost);
 }

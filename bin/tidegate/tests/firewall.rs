@@ -1,179 +1,24 @@
 //! A gateway with a file of nft rules between two kernels: what passes, what does not, as whom it arrives,
-//! and that new rules do not disturb what is open.
+//! that new rules do not disturb what is open, nor does the death of the node, and what is told of it.
 
 mod common;
+#[path = "common/gateway.rs"]
+mod gateway;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::net::TcpStream;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{finish, tidegate, wait_until};
-use control::api::{SessionChange, SessionEvent, SessionInfo, Stats};
-use control::socket::Client;
-use lab::netns::Namespace;
-use lab::{Line, LineOptions, need};
-use rustix::process::{Pid, Signal, kill_process};
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Gateway {
-    child: Child,
-    line: Line,
-    directory: tempfile::TempDir,
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Connections to these ports may be opened from the left side, and leave as the gateway's.
-fn rules(ports: &str) -> String {
-    format!(
-        "table inet filter {{
-            chain forward {{
-                type filter hook forward priority filter; policy drop;
-                ct state vmap {{ established : accept, related : accept, invalid : drop }}
-                iifname left tcp dport {{ {ports} }} counter accept
-            }}
-        }}
-        table ip nat {{
-            chain postrouting {{
-                type nat hook postrouting priority srcnat;
-                oifname right masquerade
-            }}
-        }}"
-    )
-}
-
-impl Gateway {
-    fn start(ports: &str) -> Self {
-        let line = Line::new("tgf", LineOptions::default()).unwrap();
-        // Only the gateway's own address is known on the right: what is not masqueraded gets no answer.
-        let network = format!("{}/24", line.left.network());
-        let mut command = line.right.namespace.command("ip");
-        let removed = finish(command.args(["route", "del", &network]));
-        assert_eq!(removed.code, 0, "{}", removed.stderr);
-        // In memory: there, connections outlive the node.
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let port = |name: &str, device: &str, address: &IpAddr| {
-            format!(
-                "[[port]]\nname = \"{name}\"\ninterface = \"{device}\"\naddresses = [\"{address}/24\"]\n"
-            )
-        };
-        let text = format!(
-            "[node]\nframes_per_worker = 2048\ncontrol_socket = \"{}\"\n{}{}[firewall]\nrules = \"{}\"\n",
-            directory.path().join("control.sock").display(),
-            port("left", &line.left.node_device, &line.left.node_address()),
-            port("right", &line.right.node_device, &line.right.node_address()),
-            rules_file(directory.path()).display(),
-        );
-        std::fs::write(directory.path().join("node.toml"), text).unwrap();
-        std::fs::write(rules_file(directory.path()), rules(ports)).unwrap();
-        let child = run(&line, directory.path());
-        let gateway = Self {
-            child,
-            line,
-            directory,
-        };
-        assert!(wait_until(PATIENCE, || gateway.socket().exists()));
-        gateway
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("control.sock")
-    }
-
-    /// Kills the node at whatever it does, and starts it again.
-    fn kill_and_restart(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        self.child = run(&self.line, self.directory.path());
-    }
-
-    fn stats(&self) -> Option<Stats> {
-        Client::connect(&self.socket()).ok()?.stats().ok()
-    }
-
-    fn change_rules(&self, ports: &str) {
-        std::fs::write(rules_file(self.directory.path()), rules(ports)).unwrap();
-        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
-        kill_process(pid, Signal::HUP).unwrap();
-    }
-
-    /// Opens a connection from the left to a port on the right.
-    fn connect(&self, port: u16, patience: Duration) -> std::io::Result<TcpStream> {
-        let address = SocketAddr::new(self.line.right.address(), port);
-        let left = &self.line.left.namespace;
-        left.run(|| TcpStream::connect_timeout(&address, patience))
-            .unwrap()
-    }
-}
-
-/// Starts the node of a directory.
-fn run(line: &Line, directory: &Path) -> Child {
-    let mut command = line.node.command(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(["run", "-c"]).arg(directory.join("node.toml"));
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().unwrap()
-}
-
-fn rules_file(directory: &Path) -> PathBuf {
-    directory.join("rules.nft")
-}
-
-fn listen(namespace: &Namespace, port: u16) -> TcpListener {
-    namespace
-        .run(|| TcpListener::bind(("0.0.0.0", port)).unwrap())
-        .unwrap()
-}
+use control::api::{SessionChange, SessionEvent, SessionInfo};
+use gateway::{Gateway, PATIENCE, listen};
+use lab::need;
 
 #[test]
 fn rules_masquerade_refuse_and_change_under_an_open_connection() {
     let test = "rules_masquerade_refuse_and_change_under_an_open_connection";
-    if !need::root(test) || !need::program(test, "ip") {
-        return;
-    }
-    let gateway = Gateway::start("4000");
-    let allowed = listen(&gateway.line.right.namespace, 4000);
-    let other = listen(&gateway.line.right.namespace, 4001);
-    let mut client = None;
-    assert!(wait_until(PATIENCE, || {
-        client = gateway.connect(4000, Duration::from_secs(3)).ok();
-        client.is_some()
-    }));
-    let mut client = client.unwrap();
-    let (mut server, peer) = allowed.accept().unwrap();
-    let outer: IpAddr = gateway.line.right.node_address();
-    assert_eq!(peer.ip(), outer, "it arrives as the gateway's");
-    let second = Duration::from_secs(1);
-    assert!(
-        gateway.connect(4001, second).is_err(),
-        "no rule lets it pass"
-    );
-
-    let mut exchange = |bytes: &[u8]| {
-        client.set_write_timeout(Some(PATIENCE)).unwrap();
-        server.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut received = vec![0; bytes.len()];
-        std::thread::scope(|scope| {
-            scope.spawn(|| client.write_all(bytes).unwrap());
-            server.read_exact(&mut received).unwrap();
-        });
-        assert!(received == bytes, "every byte arrives");
-    };
-    let bytes: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 251) as u8).collect();
-    exchange(&bytes);
-    gateway.change_rules("4001");
-    let opened = wait_until(PATIENCE, || gateway.connect(4001, second).is_ok());
-    assert!(opened, "the new rules let it pass");
-    assert!(other.accept().is_ok());
-    assert!(gateway.connect(4000, second).is_err(), "and no longer this");
-    exchange(&bytes);
+    gateway::guards(test, None);
 }
 
 /// Sends the same bytes that [`receive`] expects, slowly enough to be interrupted; ends with the connection.
@@ -221,7 +66,7 @@ fn connections_survive_a_killed_node() {
         return;
     }
     const BYTES: usize = 6_000_000;
-    let mut gateway = Gateway::start("4000");
+    let mut gateway = Gateway::start("4000", None);
     let listener = listen(&gateway.line.right.namespace, 4000);
     let mut clients = Vec::new();
     assert!(wait_until(PATIENCE, || {
@@ -256,7 +101,7 @@ fn connections_survive_a_killed_node() {
     }));
     let firewall = stats.unwrap().firewall.unwrap();
     let state = firewall.state.unwrap();
-    assert_eq!(state.file, gateway.directory.path().join("control.state"));
+    assert_eq!(state.file, gateway.directory().join("control.state"));
     let found = state.taken_over.unwrap();
     assert!(found.connections >= 2 && found.mappings >= 2, "{found:?}");
     assert_eq!((found.torn, found.connections_ended), (0, 0));
@@ -272,7 +117,7 @@ fn connections_are_listed_told_and_ended() {
     if !need::root(test) || !need::program(test, "ip") {
         return;
     }
-    let gateway = Gateway::start("4000");
+    let gateway = Gateway::start("4000", None);
     let session = |arguments: &[&str]| {
         let mut command = tidegate();
         command.arg("--socket").arg(gateway.socket());

@@ -19,6 +19,7 @@ pub mod rig;
 mod sys;
 pub mod topology;
 pub mod traffic;
+pub mod vdev;
 
 pub use io::ethtool::Offload;
 pub use links::{Link, LinkCounters, Links, VethEnd};

@@ -23,7 +23,8 @@ impl WorkerPool {
         unsafe { ffi::tg_pool_own(self.0) }
     }
 
-    /// Returns how many slots the drivers may take.
+    /// Returns how many slots the drivers may take. The calling thread owns the mempool from now on: a queue may
+    /// have moved to it since it was started.
     #[inline]
     pub(super) fn level(self) -> u32 {
         // SAFETY: the mempool is never freed.
@@ -81,6 +82,8 @@ pub(super) struct PortPools {
     pub(super) first: u16,
     /// Queues of this process.
     pub(super) own: u16,
+    /// Ports over the region, this one included.
+    pub(super) ports: u32,
 }
 
 static REGIONS: Mutex<Vec<RegionPools>> = Mutex::new(Vec::new());
@@ -152,6 +155,7 @@ impl RegionPools {
             all: self.pools.clone(),
             first: self.first,
             own: self.workers,
+            ports: self.ports as u32,
         }
     }
 }

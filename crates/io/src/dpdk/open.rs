@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::ffi::{self, PortFacts};
 use super::mempool::PortPools;
 use super::process::Role;
-use super::queue::DpdkQueue;
+use super::queue::{DpdkQueue, LEVEL_TARGET};
 use super::{DeviceStatus, DpdkSpec, eal, mempool};
 use crate::interface::Link;
 use crate::pool::{PREFIX_BYTES, Region};
@@ -41,6 +41,8 @@ pub(super) struct Shared {
     pub(super) state: AtomicU8,
     /// Why the device did not start.
     pub(super) fault: OnceLock<String>,
+    /// Slots that each queue gives the driver before it starts.
+    pub(super) start_slots: u32,
     /// One for each queue, also those of other processes.
     pools: Vec<mempool::WorkerPool>,
     rx_descriptors: u16,
@@ -280,6 +282,15 @@ fn configure(
         )
     };
     failed("configuring the device", error)?;
+    let wanted = pools.ports * start_slots(&facts, rx);
+    let frames = region.frames() / u32::from(asked);
+    if wanted + LEVEL_TARGET > frames {
+        return Err(format!(
+            "{} devices like this one take {wanted} of a worker's {frames} frames (set frames_per_worker to {})",
+            pools.ports,
+            2 * wanted
+        ));
+    }
     Ok(Configured {
         port,
         mtu,
@@ -289,6 +300,16 @@ fn configure(
         rx_descriptors: rx,
         tx_descriptors: tx,
     })
+}
+
+/// Returns how many slots a driver may take when it starts, and for the first bursts.
+fn start_slots(facts: &PortFacts, descriptors: u16) -> u32 {
+    // net_af_xdp fills a ring of 2,048, whatever its descriptors.
+    let least = match text(&facts.driver).as_str() {
+        "net_af_xdp" => 2048,
+        _ => 0,
+    };
+    u32::from(descriptors).max(least) + LEVEL_TARGET
 }
 
 /// Says how the driver wakes a sleeper as far as it is known before the device runs: by a descriptor that is
@@ -339,6 +360,7 @@ impl Configured {
             is_guest: eal::role() == Some(Role::Secondary),
             state: AtomicU8::new(WAITING),
             fault: OnceLock::new(),
+            start_slots: start_slots(&self.facts, self.rx_descriptors),
             pools: pools.all[..usize::from(self.queues)].to_vec(),
             rx_descriptors: self.rx_descriptors,
             tx_descriptors: self.tx_descriptors,
@@ -360,7 +382,6 @@ impl Configured {
                 *pool,
                 &shared,
                 region,
-                self.rx_descriptors,
                 capabilities.clone(),
             )) as Box<dyn Queue>
         };

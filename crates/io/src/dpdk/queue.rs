@@ -18,9 +18,7 @@ use crate::queue::{Arm, Capabilities, Interrupt, Offloads, Queue, QueueStats};
 /// Free slots below which a worker gives the drivers more: two bursts.
 const LEVEL_LOW: u32 = 128;
 /// What it fills up to.
-const LEVEL_TARGET: u32 = 256;
-/// Slots that a driver may want when it starts, whatever its descriptors: net_af_xdp fills a ring of 2,048.
-const START_SLOTS: u32 = 2048;
+pub(super) const LEVEL_TARGET: u32 = 256;
 /// Free slots above which it takes some back: sent frames gather here.
 const LEVEL_HIGH: u32 = 512;
 
@@ -60,7 +58,6 @@ impl DpdkQueue {
         mempool: WorkerPool,
         shared: &Arc<Shared>,
         region: &Arc<Region>,
-        descriptors: u16,
         capabilities: Capabilities,
     ) -> Self {
         Self {
@@ -71,7 +68,7 @@ impl DpdkQueue {
             shared: Arc::clone(shared),
             capacity: region.frame_bytes() as u16 - PREFIX_BYTES,
             region: Arc::clone(region),
-            to_prime: START_SLOTS.max(descriptors.into()) + LEVEL_TARGET,
+            to_prime: shared.start_slots,
             running: false,
             closed: false,
             pending: [Descriptor::EMPTY; BATCH_MAX],
@@ -95,7 +92,6 @@ impl DpdkQueue {
             self.running = unsafe { ffi::tg_queue_ready(self.dpdk_port, self.number) } != 0;
             return self.running;
         }
-        self.to_prime = self.to_prime.min(pool.capacity() as u32 / 2);
         while self.to_prime > 0 {
             let given = self.give(pool, self.to_prime, true);
             if given == 0 {

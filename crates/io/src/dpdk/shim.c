@@ -273,10 +273,12 @@ tg_pool_recover(struct tg_pool *pool)
 	return kept < recovered ? kept : recovered;
 }
 
-/* Objects that the drivers may take. */
+/* Objects that the drivers may take. The calling thread owns the pool: it may not be the one that did before. */
 uint32_t
-tg_pool_level(const struct tg_pool *pool)
+tg_pool_level(struct tg_pool *pool)
 {
+	if (unlikely(!tg_is_owner(pool)))
+		tg_pool_own(pool);
 	return pool->level + rte_ring_count(pool->others);
 }
 

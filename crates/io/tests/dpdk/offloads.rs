@@ -10,7 +10,7 @@ use io::raw::RawPort;
 use io::{Batch, FrameFlags, HugePages, Offloads, Pool};
 
 use crate::common::{exec, namespace, needs};
-use crate::queue;
+use crate::{begin, queue};
 
 /// An Ethernet frame with TCP (`tcp`) or UDP whose checksum holds the sum of the pseudo-header only.
 fn partial(tcp: bool, ipv6: bool, payload: &[u8]) -> Vec<u8> {
@@ -91,7 +91,7 @@ fn a_tap_cuts_segments_and_writes_checksums_as_asked() {
     let end = namespace("offloads");
     let opened = end.run(|| {
         let mut queue = queue(pool.region(), "net_tap_offloads,iface=dtap");
-        queue.rx(&mut pool, &mut Batch::new());
+        begin(&mut *queue, &mut pool);
         queue
     });
     let mut queue = opened.unwrap();

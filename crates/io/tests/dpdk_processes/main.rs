@@ -12,6 +12,7 @@ use io::dpdk::DpdkSpec;
 use io::dpdk::process::{self, SharedFrames};
 use io::port::{DriverSpec, PortSpec};
 use io::{Batch, Pool, PortId, Queue};
+use lab::vdev::HugePages;
 use tables::flow_map::FlowMap;
 use tables::quiescent::Domain;
 use tables::segment::{Segment, SegmentError};
@@ -286,60 +287,49 @@ impl Drop for Process {
 }
 
 /// Huge pages and a hugetlbfs, both as before when it is dropped.
-struct HugePages {
-    before: String,
+struct Memory {
     mount: Option<tempfile::TempDir>,
+    _pages: HugePages,
 }
 
-const PAGES: &str = "/proc/sys/vm/nr_hugepages";
-
-impl HugePages {
+impl Memory {
     fn get(test: &str) -> Option<Self> {
         if !lab::need::root(test) || !lab::need::program(test, "mount") {
             return None;
         }
-        let before = std::fs::read_to_string(PAGES).unwrap();
-        let mut got = Self {
-            before: before.trim().to_owned(),
-            mount: None,
-        };
-        let pages = got.before.parse::<u64>().unwrap() + 96;
-        std::fs::write(PAGES, pages.to_string()).unwrap();
-        let free =
-            std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
-        let enough = free.is_ok_and(|free| free.trim().parse::<u64>().unwrap() >= 64);
-        if !lab::need::need(test, "64 huge pages of 2 MiB", enough) {
+        let pages = HugePages::reserve(96).unwrap();
+        if !lab::need::need(test, "64 huge pages of 2 MiB", HugePages::free() >= 64) {
             return None;
         }
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        if !mounts
-            .lines()
-            .any(|line| line.split(' ').nth(2) == Some("hugetlbfs"))
-        {
+        let mounted = |line: &str| line.split(' ').nth(2) == Some("hugetlbfs");
+        let mount = (!mounts.lines().any(mounted)).then(|| {
             let directory = tempfile::tempdir().unwrap();
             let mut mount = Command::new("mount");
             let mount = mount
                 .args(["-t", "hugetlbfs", "none"])
                 .arg(directory.path());
             assert!(mount.status().unwrap().success());
-            got.mount = Some(directory);
-        }
-        Some(got)
+            directory
+        });
+        Some(Self {
+            mount,
+            _pages: pages,
+        })
     }
 }
 
-impl Drop for HugePages {
+impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(directory) = &self.mount {
             let _ = Command::new("umount").arg(directory.path()).status();
         }
-        let _ = std::fs::write(PAGES, &self.before);
     }
 }
 
 #[test]
 fn either_process_is_killed_and_the_other_goes_on() {
-    let Some(_pages) = HugePages::get("either_process_is_killed_and_the_other_goes_on") else {
+    let Some(_memory) = Memory::get("either_process_is_killed_and_the_other_goes_on") else {
         return;
     };
     let group = format!("tidegate-test-{}", std::process::id());

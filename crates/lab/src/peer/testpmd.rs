@@ -1,13 +1,13 @@
 //! DPDK's testpmd, from Debian's `dpdk-dev`, as a yardstick.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use crate::need::find_program;
 use crate::netns::Namespace;
+use crate::vdev::HugePages;
 
 /// The program's name.
 pub const PROGRAM: &str = "dpdk-testpmd";
@@ -29,8 +29,8 @@ pub enum TestpmdError {
 /// How to run testpmd.
 #[derive(Clone, Debug)]
 pub struct TestpmdOptions {
-    /// Virtual devices, e.g. `net_null0` or `net_af_xdp0,iface=d0`; two of them.
-    pub vdevs: [String; 2],
+    /// Virtual devices, e.g. `net_null0` or `net_af_xdp0,iface=d0`: pairs of them, between which it forwards.
+    pub vdevs: Vec<String>,
     /// The core that forwards.
     pub forward_cpu: usize,
     /// The core for everything else.
@@ -41,7 +41,7 @@ pub struct TestpmdOptions {
     pub extra: Vec<String>,
 }
 
-/// A running testpmd that forwards between two devices in `io` mode; it is stopped when dropped.
+/// A running testpmd that forwards between devices in `io` mode; it is stopped when dropped.
 #[derive(Debug)]
 pub struct Testpmd {
     child: Child,
@@ -175,8 +175,9 @@ impl Drop for Testpmd {
 }
 
 fn arguments(options: &TestpmdOptions) -> Vec<String> {
-    let memory: &[&str] = if free_huge_pages() >= 64 {
-        &["--in-memory"]
+    let memory: &[&str] = if HugePages::free() >= 64 {
+        // one file, as virtio-user wants it
+        &["--in-memory", "--single-file-segments"]
     } else {
         &["--no-huge", "-m", "256"]
     };
@@ -201,13 +202,4 @@ fn arguments(options: &TestpmdOptions) -> Vec<String> {
     arguments.push(format!("--total-num-mbufs={}", options.mbufs));
     arguments.extend(options.extra.iter().cloned());
     arguments
-}
-
-/// Returns the number of free 2 MiB pages.
-fn free_huge_pages() -> u64 {
-    let directory = PathBuf::from("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
-    std::fs::read_to_string(directory)
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(0)
 }
