@@ -99,7 +99,7 @@ fn testpmd_forwards_between_null_devices() {
         return;
     }
     let options = peer::testpmd::TestpmdOptions {
-        vdevs: ["net_null0".into(), "net_null1".into()],
+        vdevs: vec!["net_null0".into(), "net_null1".into()],
         forward_cpu: 1,
         main_cpu: 0,
         mbufs: 4096,

@@ -5,6 +5,7 @@
 #[path = "../kernel/common.rs"]
 mod common;
 mod offloads;
+mod pulled;
 
 use std::sync::Arc;
 
