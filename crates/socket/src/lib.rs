@@ -10,7 +10,6 @@ mod host;
 mod node;
 pub mod service;
 mod tcp;
-#[cfg(feature = "tokio")]
 pub mod tokio;
 mod udp;
 
