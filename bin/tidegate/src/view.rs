@@ -1,8 +1,8 @@
 //! How counters are shown: totals for `stats`, rates for `top` and the demo.
 
 use control::api::{
-    BurstHistogram, DropSeverity, FirewallInfo, LinkInfo, NdnInfo, PortInfo, StateTimes, Stats,
-    WorkerInfo,
+    BurstHistogram, DropSeverity, FirewallInfo, GuardAttack, GuardInfo, LinkInfo, NdnInfo,
+    PortInfo, StateTimes, Stats, WorkerInfo,
 };
 
 use crate::output::{self, BAD, FAINT, GOOD, HEADING, Table, WARN};
@@ -192,6 +192,15 @@ fn firewall(info: &FirewallInfo) -> String {
         output::percent(share(info.replayed_pkts, info.hit_pkts)),
         info.invalid_pkts,
     );
+    if info.log_lines + info.log_lines_suppressed > 0 {
+        out.push_str(&format!(
+            "log lines    {} of the rules written, {} suppressed\n",
+            info.log_lines, info.log_lines_suppressed
+        ));
+    }
+    if let Some(guard) = &info.guard {
+        out.push_str(&self::guard(guard));
+    }
     if let Some(state) = &info.state {
         out.push_str(&format!("kept in      {}", state.file.display()));
         if let Some(found) = &state.taken_over {
@@ -219,6 +228,38 @@ fn firewall(info: &FirewallInfo) -> String {
         }
     }
     out
+}
+
+/// Says what the guard saw: a line an attack.
+fn guard(guard: &GuardInfo) -> String {
+    let mut out = format!(
+        "guard        {} prefixes blocked, {} attacks seen\n",
+        guard.blocklist_prefixes, guard.attacks_total
+    );
+    for attack in &guard.attacks {
+        let at = attack.first_at.strftime("%FT%TZ");
+        out.push_str(&format!("  {WARN}{at} {}{WARN:#}\n", attack_line(attack)));
+    }
+    out
+}
+
+/// One attack: which threshold, what was measured, who, what is done.
+pub(crate) fn attack_line(attack: &GuardAttack) -> String {
+    let sources: Vec<_> = attack.sources.iter().map(ToString::to_string).collect();
+    let action = match attack.action.as_str() {
+        "drop" => "more is dropped",
+        "challenge" => "SYNs must come twice",
+        "hold_off" => "the source is held off",
+        other => other,
+    };
+    format!(
+        "{} {} (measured {}): {} to {}; {action}",
+        attack.threshold,
+        attack.limit,
+        attack.measured,
+        sources.join(", "),
+        attack.destination,
+    )
 }
 
 /// Says why better modes were refused to a port: a line each.

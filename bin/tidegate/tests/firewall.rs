@@ -183,3 +183,79 @@ fn connections_are_listed_told_and_ended() {
     let left = session(&["ls", "--state", "established"]);
     assert!(left.stdout.starts_with("0 of "), "{}", left.stdout);
 }
+
+#[test]
+fn a_scanner_is_held_off_and_logged_and_a_blocklist_is_swapped() {
+    let test = "a_scanner_is_held_off_and_logged_and_a_blocklist_is_swapped";
+    if !need::root(test) || !need::program(test, "ip") {
+        return;
+    }
+    let guard =
+        "[firewall.guard]\nblocklists = [\"drop.txt\"]\nscan_endpoints = 20\nhold_off_s = 1\n";
+    // The list lies beside the configuration, which is written by then.
+    let lists = tempfile::tempdir().unwrap();
+    let list = lists.path().join("drop.txt");
+    std::fs::write(&list, "192.0.2.0/24 # nobody\n").unwrap();
+    let guard = guard.replace("drop.txt", list.to_str().unwrap());
+    let gateway = Gateway::with_guard("4000", None, &guard);
+    let _listener = listen(&gateway.line.right.namespace, 4000);
+    let second = Duration::from_secs(1);
+    assert!(wait_until(PATIENCE, || gateway
+        .connect(4000, second)
+        .is_ok()));
+
+    let seen = |name: &str| {
+        let stats = gateway.stats()?;
+        let guard = stats.firewall?.guard?;
+        let attack = guard.attacks.into_iter().find(|one| one.threshold == name);
+        attack.map(|attack| (attack, guard.blocklist_prefixes))
+    };
+    let mut attack = None;
+    let is_seen = wait_until(PATIENCE, || {
+        let left = &gateway.line.left.namespace;
+        let to = gateway.line.right.address();
+        let probe = |port| TcpStream::connect_timeout(&(to, port).into(), Duration::from_millis(1));
+        left.run(|| (5000..5040).for_each(|port| drop(probe(port))))
+            .unwrap();
+        attack = seen("scan_endpoints");
+        attack.is_some()
+    });
+    assert!(is_seen, "{}", gateway.log());
+    let (attack, prefixes) = attack.unwrap();
+    assert_eq!(prefixes, 1);
+    assert_eq!(attack.sources, [gateway.line.left.address()]);
+    assert_eq!((attack.limit, attack.action.as_str()), (20, "hold_off"));
+    assert!(attack.measured > 20);
+    assert!(wait_until(PATIENCE, || gateway
+        .log()
+        .contains("the guard saw an attack")));
+    let line = "refused: IN=left OUT=right SRC=10.1.0.2 DST=10.2.0.2";
+    assert!(
+        wait_until(PATIENCE, || gateway.log().contains(line)),
+        "{}",
+        gateway.log()
+    );
+    assert!(gateway.stats().unwrap().firewall.unwrap().log_lines > 0);
+    // After its time, it may come in again.
+    assert!(wait_until(PATIENCE, || gateway
+        .connect(4000, second)
+        .is_ok()));
+
+    std::fs::write(&list, "10.2.0.0/24\n10.9.0.0/16\n").unwrap();
+    gateway.hang_up();
+    assert!(wait_until(PATIENCE, || gateway
+        .connect(4000, second)
+        .is_err()));
+    // A wrong list changes nothing, and says where it is wrong.
+    std::fs::write(&list, "10.9.0.0/16\nnonsense\n").unwrap();
+    gateway.hang_up();
+    assert!(wait_until(PATIENCE, || gateway
+        .log()
+        .contains("drop.txt:2: `nonsense`")));
+    assert!(gateway.connect(4000, Duration::from_millis(300)).is_err());
+    std::fs::write(&list, "").unwrap();
+    gateway.hang_up();
+    assert!(wait_until(PATIENCE, || gateway
+        .connect(4000, second)
+        .is_ok()));
+}

@@ -34,6 +34,9 @@ fn with_line(table: &keys::TableDoc, line: &str) -> String {
     if table.name.starts_with("ndn_") {
         text.push_str("[ndn]\n");
     }
+    if table.name == "firewall.guard" {
+        text = format!("[firewall]\ninside = \"lan\"\n{text}[[port]]\nname = \"lan\"\n");
+    }
     if table.name == "link" {
         if line.starts_with("reorder_ppm") {
             text = text.replace("reorder_ppm", "reorder_us = 1000\nreorder_ppm");
@@ -97,6 +100,7 @@ port = "a"
 inside = "a"
 rules = "r.nft"
 state = "off"
+[firewall.guard]
 [ndn]
 nfd_conf = "nfd.conf"
 [[ndn_face]]
@@ -116,7 +120,10 @@ modules = ["rib"]
 addresses = ["192.0.2.1"]
 "#;
     let full: Config = toml::from_str(text).unwrap();
-    let full = toml::Table::try_from(&full).unwrap();
+    let mut full = toml::Table::try_from(&full).unwrap();
+    let firewall = full["firewall"].as_table_mut().unwrap();
+    let guard = firewall.remove("guard").unwrap();
+    full.insert("firewall.guard".into(), guard);
     for (name, value) in &full {
         let table = keys::table(name).unwrap_or_else(|| panic!("table `{name}` is not described"));
         let value = match value {

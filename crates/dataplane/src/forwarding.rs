@@ -10,7 +10,7 @@ use io::PortId;
 use wire::{FlowSecret, MacAddr};
 
 use crate::fib::{self, Fib4, Fib6};
-use crate::firewall::FileRules;
+use crate::firewall::{FileRules, GuardSettings};
 use crate::plan::{BridgeId, InterfaceId, Link, LinkPlan, Plan, PortRole, RouteTarget};
 use crate::prefix::{Prefix, mapped};
 
@@ -147,6 +147,8 @@ pub struct Forwarding {
     flow_secret: FlowSecret,
     /// The firewall's rules, if they come from a file.
     pub rules: Option<Arc<FileRules>>,
+    /// The thresholds and blocklists of the firewall's guard, if it has one.
+    pub guard: Option<Arc<GuardSettings>>,
 }
 
 /// Key of the hash that chooses among several next hops: the same in every node and after every restart, so
@@ -154,6 +156,13 @@ pub struct Forwarding {
 const PATH_KEY: [u8; 64] = *b"Which of several paths a flow takes, today and after a restart.\n";
 
 impl Forwarding {
+    /// Adds the settings of the firewall's guard.
+    #[must_use]
+    pub fn with_guard(mut self, guard: Option<Arc<GuardSettings>>) -> Self {
+        self.guard = guard;
+        self
+    }
+
     /// Adds the firewall's rules, so that routes and rules change together.
     #[must_use]
     pub fn with_rules(mut self, rules: Option<Arc<FileRules>>) -> Self {
@@ -194,6 +203,7 @@ impl Forwarding {
             routes,
             next_hops,
             rules: None,
+            guard: None,
             flow_secret: FlowSecret::new(PATH_KEY),
         }
     }

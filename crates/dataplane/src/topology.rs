@@ -11,7 +11,7 @@ use socket::service::{HostService, ServiceSettings};
 use wire::Instant;
 
 use crate::bridge::{Bridge, BridgeOutput, StationTable};
-use crate::firewall::{Firewall, FirewallNode, StateError, load_rules};
+use crate::firewall::{Firewall, FirewallNode, StateError, load_guard, load_rules};
 use crate::forwarding::{Forwarding, PortFacts};
 use crate::ndn::Ndn;
 use crate::neighbour::{Key, Resolve, Table, machine};
@@ -120,7 +120,9 @@ impl Shared {
 pub fn shared(config: &Config, facts: &[PortFacts], secret: u64) -> Result<Shared, StartError> {
     let plan = Plan::new(config)?;
     let rules = load_rules(config, &plan, None)?;
-    let forwarding = Arc::new(Forwarding::new(&plan, facts, 1).with_rules(rules));
+    let guard = load_guard(config, None)?;
+    let forwarding = Forwarding::new(&plan, facts, 1);
+    let forwarding = Arc::new(forwarding.with_rules(rules).with_guard(guard));
     let shared = Shared::new(&plan, forwarding, secret)?;
     shared.set_neighbours(&plan, Instant::ZERO);
     Ok(shared)

@@ -7,7 +7,7 @@ use control::Config;
 use control::api::CheckReport;
 use control::config::{self, ConfigError};
 use dataplane::Plan;
-use dataplane::firewall::load_rules;
+use dataplane::firewall::{load_guard, load_rules};
 
 use crate::cli::{CheckArgs, Global};
 use crate::exit::{Exit, Failure};
@@ -68,6 +68,9 @@ pub(crate) fn run(global: &Global, args: &CheckArgs) -> Result<(), Failure> {
 /// What is wrong with the firewall's rules, if anything.
 fn rules_fault(config: &Config) -> Option<String> {
     let plan = Plan::new(config).ok()?;
+    if let Err(error) = load_guard(config, None) {
+        return Some(error.to_string());
+    }
     let error = load_rules(config, &plan, None).err()?;
     let cause =
         std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));

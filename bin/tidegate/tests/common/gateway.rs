@@ -39,6 +39,7 @@ fn rules(ports: &str) -> String {
                 type filter hook forward priority filter; policy drop;
                 ct state vmap {{ established : accept, related : accept, invalid : drop }}
                 iifname left tcp dport {{ {ports} }} counter accept
+                log prefix \"refused: \" level warn
             }}
         }}
         table ip nat {{
@@ -53,6 +54,11 @@ fn rules(ports: &str) -> String {
 impl Gateway {
     /// Starts a gateway that lets connections to `ports` pass, over kernel interfaces or devices of DPDK.
     pub(crate) fn start(ports: &str, kind: Option<Vdev>) -> Self {
+        Self::with_guard(ports, kind, "")
+    }
+
+    /// As [`Gateway::start`]; `guard` is what stands below `[firewall]`.
+    pub(crate) fn with_guard(ports: &str, kind: Option<Vdev>, guard: &str) -> Self {
         let line = Line::new("tgf", LineOptions::default()).unwrap();
         forget_route(&line);
         // In memory: there, connections outlive the node.
@@ -67,7 +73,7 @@ impl Gateway {
             format!("[[port]]\nname = \"{name}\"\n{driver}\naddresses = [\"{address}/24\"]\n")
         };
         let text = format!(
-            "[node]\nframes_per_worker = 8192\nframe_bytes = 4096\ncontrol_socket = \"{}\"\n{}{}[firewall]\nrules = \"{}\"\n",
+            "[node]\nframes_per_worker = 8192\nframe_bytes = 4096\ncontrol_socket = \"{}\"\n{}{}[firewall]\nrules = \"{}\"\n{guard}",
             directory.path().join("control.sock").display(),
             port("left", &line.left),
             port("right", &line.right),
@@ -113,6 +119,16 @@ impl Gateway {
 
     fn change_rules(&self, ports: &str) {
         std::fs::write(rules_file(self.directory.path()), rules(ports)).unwrap();
+        self.hang_up();
+    }
+
+    /// What the node has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    /// Lets the node read its files again.
+    pub(crate) fn hang_up(&self) {
         let pid = Pid::from_raw(self.child.id() as i32).unwrap();
         kill_process(pid, Signal::HUP).unwrap();
     }
@@ -141,7 +157,11 @@ fn forget_route(line: &Line) {
 fn run(line: &Line, directory: &Path) -> Child {
     let mut command = line.node.command(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["run", "-c"]).arg(directory.join("node.toml"));
-    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(directory.join("log"));
+    command.stdout(Stdio::null()).stderr(log.unwrap());
     command.spawn().unwrap()
 }
 

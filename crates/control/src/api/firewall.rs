@@ -1,8 +1,11 @@
 //! The firewall: its counters, and what it took over from the node before.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+use super::Timestamp;
 
 /// What the firewall has counted, all workers together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,9 +29,51 @@ pub struct FirewallInfo {
     pub invalid_pkts: u64,
     /// Connections that were refused because a table was full or no port was free.
     pub refused: u64,
+    /// Lines that `log` statements of the rules wrote.
+    pub log_lines: u64,
+    /// Lines that were not written, as there were too many at once.
+    pub log_lines_suppressed: u64,
+    /// The guard, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guard: Option<GuardInfo>,
     /// Where connections are kept, if they outlive the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<FirewallState>,
+}
+
+/// What the guard in front of the firewall saw. How many packets it dropped, the drop reasons `guard_*` tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuardInfo {
+    /// Prefixes of the blocklists in force.
+    pub blocklist_prefixes: u64,
+    /// Attacks that were seen; one that lasts counts once.
+    pub attacks_total: u64,
+    /// The last of them, oldest first.
+    pub attacks: Vec<GuardAttack>,
+    /// Reports of workers that found no room.
+    pub lost: u64,
+}
+
+/// A threshold that fired, for as long as it went on firing for one source or destination.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardAttack {
+    /// When it fired first.
+    pub first_at: Timestamp,
+    /// When it fired last.
+    pub last_at: Timestamp,
+    /// Which threshold: its key in the configuration.
+    pub threshold: String,
+    /// The threshold's value.
+    pub limit: u64,
+    /// The most that was measured.
+    pub measured: u64,
+    /// Sources that were seen, at most eight; the only one, for thresholds of a source.
+    pub sources: Vec<IpAddr>,
+    /// The destination, the last one seen for thresholds of a source.
+    pub destination: IpAddr,
+    /// What is done: `drop`, `challenge` (a SYN must come twice) or `hold_off`.
+    pub action: String,
 }
 
 /// The file that connections are kept in.

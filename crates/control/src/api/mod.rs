@@ -21,7 +21,7 @@ mod worker;
 
 pub use demo::{DemoPhase, DemoReport, DemoResult};
 pub use drops::{DropInfo, DropSeverity};
-pub use firewall::{FirewallInfo, FirewallState, TakenOver};
+pub use firewall::{FirewallInfo, FirewallState, GuardAttack, GuardInfo, TakenOver};
 pub use forwarding::{
     BridgeInfo, NeighbourInfo, NeighbourState, RouteInfo, RouteKind, StationInfo,
 };

@@ -35,7 +35,7 @@ type Words = (String, String, String);
 fn unknown_key(path: &str, name: &str, known: &[&str]) -> Words {
     let table = path
         .rsplit_once('.')
-        .and_then(|(parent, _)| keys::table(parent.split('.').next()?));
+        .and_then(|(parent, _)| keys::table_of(parent));
     let place = table.map_or_else(|| "the file".to_owned(), TableDoc::header);
     let noun = if table.is_some() { "key" } else { "table" };
     let elsewhere = keys::TABLES.iter().find(|other| {
@@ -68,7 +68,7 @@ fn unknown_value(path: &str, value: &str, known: &[&str]) -> Words {
 }
 
 fn missing_key(path: &str, name: &str) -> Words {
-    let table = path.split('.').next().and_then(keys::table);
+    let table = keys::table_of(path);
     let header = table.map_or_else(|| "the file".to_owned(), TableDoc::header);
     let example = table
         .and_then(|table| table.keys.iter().find(|key| key.name == name))
@@ -107,7 +107,7 @@ fn wrong_type(path: &str, found_and_expected: &str) -> Words {
             format!("write for example `{}`", key.example),
         );
     }
-    match keys::table(path.split('.').next().unwrap_or_default()) {
+    match keys::table_of(path) {
         Some(table) => (
             format!("`{}` cannot be {found}", table.name),
             if table.many {

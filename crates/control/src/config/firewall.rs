@@ -30,6 +30,43 @@ pub struct FirewallConfig {
     /// [`state_file`](Self::state_file).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
+    /// `[firewall.guard]`: what is refused before any state is made; absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<GuardConfig>,
+}
+
+/// `[firewall.guard]`; a threshold of 0 is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuardConfig {
+    /// Files of addresses and prefixes, one a line, from and to which nothing passes.
+    pub blocklists: Vec<PathBuf>,
+    /// Packets a second of a source.
+    pub source_pkts_per_s: u64,
+    /// Packets a second to a destination.
+    pub destination_pkts_per_s: u64,
+    /// New connections a second of a source.
+    pub source_connections_per_s: u64,
+    /// New connections a second to a destination, above which a SYN must come twice.
+    pub destination_connections_per_s: u64,
+    /// Endpoints that a source may ask for in vain within ten seconds.
+    pub scan_endpoints: u64,
+    /// How long a scanner is held off, seconds.
+    pub hold_off_s: u32,
+}
+
+impl Default for GuardConfig {
+    fn default() -> Self {
+        Self {
+            blocklists: Vec::new(),
+            source_pkts_per_s: 0,
+            destination_pkts_per_s: 0,
+            source_connections_per_s: 0,
+            destination_connections_per_s: 0,
+            scan_endpoints: 0,
+            hold_off_s: 60,
+        }
+    }
 }
 
 impl FirewallConfig {

@@ -456,6 +456,62 @@ pub const TABLES: &[TableDoc] = &[
         ],
     },
     TableDoc {
+        name: "firewall.guard",
+        many: false,
+        text: "What is refused before any state is made for it; a threshold of 0 is none. Changes take effect at a reload.",
+        keys: &[
+            key(
+                "blocklists",
+                "array of paths",
+                "[]",
+                "blocklists = [\"/etc/tidegate/drop.txt\"]",
+                "Files of addresses and prefixes, one a line, `#` and `;` begin comments; nothing passes from or to them. Read again at each reload, swapped as a whole.",
+            ),
+            key(
+                "source_pkts_per_s",
+                "integer, packets a second",
+                "0",
+                "source_pkts_per_s = 100000",
+                "Packets of one source (an IPv4 address or an IPv6 /64), above which they are dropped.",
+            ),
+            key(
+                "destination_pkts_per_s",
+                "integer, packets a second",
+                "0",
+                "destination_pkts_per_s = 1000000",
+                "Packets to one destination, above which they are dropped.",
+            ),
+            key(
+                "source_connections_per_s",
+                "integer, connections a second",
+                "0",
+                "source_connections_per_s = 200",
+                "New connections of one source, above which more are refused.",
+            ),
+            key(
+                "destination_connections_per_s",
+                "integer, connections a second",
+                "0",
+                "destination_connections_per_s = 5000",
+                "New connections to one destination, above which a SYN must come twice (what a forged sender does not do) and others are refused.",
+            ),
+            key(
+                "scan_endpoints",
+                "integer, addresses and ports in ten seconds",
+                "0",
+                "scan_endpoints = 50",
+                "Endpoints that a source may ask for and be refused by the rules, above which it is held off.",
+            ),
+            key(
+                "hold_off_s",
+                "integer, 1 to 86400, seconds",
+                "60",
+                "hold_off_s = 60",
+                "How long a scanner is held off.",
+            ),
+        ],
+    },
+    TableDoc {
         name: "ndn",
         many: false,
         text: "The named-data (NDN) forwarder; without the table there is none.",
@@ -738,13 +794,32 @@ pub fn table(name: &str) -> Option<&'static TableDoc> {
     TABLES.iter().find(|table| table.name == name)
 }
 
+/// Finds the table that a path such as `port.0.addresses` lies in: the longest that there is.
+pub(super) fn table_of(path: &str) -> Option<&'static TableDoc> {
+    let mut parts = path.split('.');
+    let first = parts.next()?;
+    let nested = parts
+        .next()
+        .and_then(|second| table(&format!("{first}.{second}")));
+    nested.or_else(|| table(first))
+}
+
 /// Finds the key at a path such as `port.0.addresses.1`.
 pub(super) fn at_path(path: &str) -> Option<(&'static TableDoc, &'static KeyDoc)> {
     let mut parts = path
         .split('.')
         .filter(|part| part.parse::<usize>().is_err());
-    let table = table(parts.next()?)?;
-    let name = parts.next()?;
+    let (first, mut name) = (parts.next()?, parts.next()?);
+    let nested = TABLES
+        .iter()
+        .find(|table| table.name.split_once('.') == Some((first, name)));
+    let table = match nested {
+        Some(nested) => {
+            name = parts.next()?;
+            nested
+        }
+        None => table(first)?,
+    };
     let key = table.keys.iter().find(|key| key.name == name)?;
     Some((table, key))
 }

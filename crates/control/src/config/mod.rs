@@ -16,7 +16,7 @@ mod validate;
 use std::path::Path;
 
 pub use error::{ConfigError, Finding, Problem};
-pub use firewall::{FilteringConfig, FirewallConfig};
+pub use firewall::{FilteringConfig, FirewallConfig, GuardConfig};
 pub use ndn::{
     CachePolicy, NdnConfig, NdnFaceConfig, NdnKeyConfig, NdnRouteConfig, NdnStrategyConfig,
     UnsolicitedConfig,
@@ -40,6 +40,12 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
         && let Some(directory) = path.parent()
     {
         *rules = directory.join(&*rules);
+    }
+    let guard = config.firewall.as_mut().and_then(|f| f.guard.as_mut());
+    if let Some(directory) = path.parent() {
+        for list in guard.into_iter().flat_map(|guard| &mut guard.blocklists) {
+            *list = directory.join(&*list);
+        }
     }
     // Connections are kept beside the control socket, if that is a place in memory.
     let socket = &config.node.control_socket;

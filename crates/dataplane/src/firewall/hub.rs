@@ -8,11 +8,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use control::api::{Event, SessionChange, SessionEvent, SessionFilter, Timestamp};
-use filter::pipeline::{ConnectionEvent, Worker};
+use filter::guard::GuardEvent;
+use filter::pipeline::{ConnectionEvent, Logged, Worker};
 use tables::ring::{MpscConsumer, MpscProducer};
 
-use super::Firewall;
+use super::attacks::Attacks;
+use super::rule_log::RuleLog;
 use super::sessions::session_info;
+use super::{FileRules, Firewall};
 
 /// Reports that wait for the thread, at most.
 const RING: usize = 1 << 13;
@@ -22,10 +25,14 @@ const TICK: Duration = Duration::from_millis(50);
 const WATCHER_QUEUE: usize = 1 << 12;
 
 /// What a worker tells.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Report {
     /// A connection was opened, or ended.
     Connection(ConnectionEvent),
+    /// A threshold of the guard fired.
+    Guard(GuardEvent),
+    /// A packet reached a log statement of these rules.
+    Log(Logged, Arc<FileRules>),
 }
 
 /// Between the workers and the thread.
@@ -37,6 +44,10 @@ pub struct Hub {
     watchers: Mutex<Vec<Watcher>>,
     watching: AtomicU32,
     lost: AtomicU64,
+    /// Attacks that the guard saw.
+    pub(super) attacks: Mutex<Attacks>,
+    /// Lines of log statements: written, suppressed.
+    pub(super) log_lines: [AtomicU64; 2],
     /// The engine of those who end connections by command: it handles no packets.
     pub(super) operator: Mutex<Worker>,
 }
@@ -63,6 +74,8 @@ impl Hub {
             watchers: Mutex::default(),
             watching: AtomicU32::new(0),
             lost: AtomicU64::new(0),
+            attacks: Mutex::default(),
+            log_lines: Default::default(),
             operator: Mutex::new(operator),
         }
     }
@@ -80,12 +93,41 @@ impl Hub {
             self.push(Report::Connection(event));
         }
         self.count_lost(core::mem::take(&mut engine.events_lost));
+        if let Some(guard) = &mut engine.guard {
+            for event in guard.events.drain(..) {
+                self.push(Report::Guard(event));
+            }
+            self.count_lost(core::mem::take(&mut guard.events_lost));
+        }
+    }
+
+    /// Takes the lines that packets left at log statements of `rules`.
+    pub(super) fn collect_logs(&self, engine: &mut Worker, rules: &Arc<FileRules>) {
+        for line in engine.logs.drain(..) {
+            let report = Report::Log(line, Arc::clone(rules));
+            if self.reports.push(report).is_err() {
+                self.suppress(1);
+            }
+        }
+        self.suppress(core::mem::take(&mut engine.tally.logs_lost));
+    }
+
+    /// Counts lines that are not written.
+    pub(super) fn suppress(&self, lines: u64) {
+        if lines > 0 {
+            self.log_lines[1].fetch_add(lines, Ordering::Relaxed);
+        }
     }
 
     fn push(&self, report: Report) {
         if self.reports.push(report).is_err() {
             self.count_lost(1);
         }
+    }
+
+    /// Reports that found no room.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
     }
 
     fn count_lost(&self, lost: u64) {
@@ -186,18 +228,23 @@ impl Drop for Reporter {
 }
 
 fn pass_on(hub: &Hub, mut consumer: MpscConsumer<Report>, stop: &AtomicBool) {
+    let (mut log, mut told_lost) = (RuleLog::default(), 0);
     loop {
         // Once more after the workers' last words.
         let is_last = stop.load(Ordering::Relaxed);
         while let Some(report) = consumer.pop() {
             match report {
                 Report::Connection(event) => hub.tell(&session_event(&event)),
+                Report::Guard(event) => lock(&hub.attacks).note(&event),
+                Report::Log(line, rules) => log.write(hub, &line, &rules),
             }
         }
-        let lost = hub.lost.swap(0, Ordering::Relaxed);
+        let lost = hub.lost().saturating_sub(told_lost);
+        told_lost += lost;
         for watcher in lock(&hub.watchers).iter_mut().filter(|_| lost > 0) {
             watcher.lost += lost;
         }
+        log.say_suppressed(hub);
         lock(&hub.operator).tidy(io::cpu::now());
         if is_last {
             lock(&hub.watchers).clear();

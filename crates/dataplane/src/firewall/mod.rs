@@ -8,11 +8,14 @@
 //! Connections, mappings and ports are shared by all workers in lock-free tables; each worker's node has handles of
 //! its own.
 
+mod attacks;
+mod guard;
 mod hub;
 mod node;
 mod rehearse;
 mod report;
 mod routes;
+mod rule_log;
 mod rules;
 mod sessions;
 mod state;
@@ -20,11 +23,14 @@ mod state;
 use std::sync::Arc;
 
 use control::config::{FilteringConfig, FirewallConfig};
+use filter::guard::Guard;
 use filter::nat::mapping::{Filtering, NatPolicy, NatSizes, PortChoice};
 use filter::packet::InterfaceId;
 use filter::pipeline::{Shared, Sizes, TrackPolicy, Worker};
 use tables::segment::Segment;
+use tables::signature::Keyed;
 
+pub use guard::{GuardError, GuardSettings, load_guard};
 pub use hub::{Hub, Reporter};
 pub use node::FirewallNode;
 pub use rehearse::{RehearseError, Rehearsed};
@@ -53,6 +59,8 @@ pub struct Firewall {
     /// Holds the lock of the tables' owner.
     #[expect(dead_code, reason = "what it does is to live as long as the tables")]
     segment: Option<Arc<Segment>>,
+    /// The sketches of the guard, if there is one.
+    guard: Option<Arc<Guard>>,
     /// What workers tell, and who listens.
     pub(crate) hub: Arc<Hub>,
     /// What each worker has counted.
@@ -91,6 +99,11 @@ impl Firewall {
         let operator =
             Worker::new(Arc::clone(&tables), OPERATOR, secret).map_err(|_| StateError::Workers)?;
         Ok(Some(Self {
+            guard: config.guard.as_ref().map(|guard| {
+                let key = key.map(|word: u64| word.rotate_left(32) ^ 0x6775_6172_6421);
+                let hash = Keyed::new(key);
+                Arc::new(Guard::new(guard::policy(guard), plan.workers, hash))
+            }),
             hub: Arc::new(Hub::new(operator)),
             tallies: (0..WORKERS_MAX).map(|_| Tally::default()).collect(),
             at_start: tables.connections() as u64,

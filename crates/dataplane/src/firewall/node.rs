@@ -8,7 +8,7 @@ use filter::packet::InterfaceId;
 use filter::pipeline::{
     BATCH_MAX, Environment, Fate, InterfaceFacts, Item, Rules, Stateful, Way, Worker,
 };
-use filter::rules::{Judge, NoTrace, RuleWorker, Ruleset};
+use filter::rules::{Judge, NoTrace, RuleWorker};
 use graph::{Context, EdgeId, GraphError, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags, PortId, WorkerId};
 use wire::{Instant, LayoutFlags};
@@ -16,7 +16,7 @@ use wire::{Instant, LayoutFlags};
 use super::hub::Hub;
 use super::report::Tally;
 use super::routes::{Routes, facts};
-use super::{Firewall, interface_id};
+use super::{FileRules, Firewall, interface_id};
 use crate::forwarding::Forwarding;
 
 const IP4: EdgeId = EdgeId(0);
@@ -51,7 +51,7 @@ enum InForce {
     Stateful(Stateful),
     /// The rules of a file, and this worker's part of them.
     File {
-        ruleset: Arc<Ruleset>,
+        rules: Arc<FileRules>,
         worker: RuleWorker,
         epoch: u32,
     },
@@ -70,11 +70,16 @@ impl FirewallNode {
         worker: WorkerId,
     ) -> Result<Self, GraphError> {
         let seed = forwarding.generation ^ u64::from(worker.0) << 32 ^ 0x7469_6465;
-        let engine = Worker::new(Arc::clone(&firewall.tables), worker.0, seed).map_err(|_| {
-            GraphError::TooManyNodes {
-                nodes: usize::from(worker.0),
-            }
-        })?;
+        let mut engine =
+            Worker::new(Arc::clone(&firewall.tables), worker.0, seed).map_err(|_| {
+                GraphError::TooManyNodes {
+                    nodes: usize::from(worker.0),
+                }
+            })?;
+        if let Some(guard) = &firewall.guard {
+            engine.guard = guard.join(worker.index());
+            set_guard(&mut engine, &forwarding);
+        }
         let rules = match of_file(&forwarding, worker)? {
             Some(rules) => rules,
             None => InForce::Stateful(Stateful {
@@ -128,12 +133,12 @@ impl FirewallNode {
         match &mut self.rules {
             InForce::Stateful(rules) => run(engine, own, &env, rules, &mut items, &mut fates),
             InForce::File {
-                ruleset,
+                rules,
                 worker,
                 epoch,
             } => {
                 let mut rules = Judge {
-                    ruleset,
+                    ruleset: &rules.ruleset,
                     worker,
                     tracer: NoTrace,
                     epoch: *epoch,
@@ -192,11 +197,9 @@ impl FirewallNode {
         }
         self.hub.collect(&mut self.engine);
         self.engine.watched = self.hub.is_watched();
-        if let InForce::File {
-            ruleset, worker, ..
-        } = &mut self.rules
-        {
-            ruleset.maintain(worker, now, slots);
+        if let InForce::File { rules, worker, .. } = &mut self.rules {
+            rules.ruleset.maintain(worker, now, slots);
+            self.hub.collect_logs(&mut self.engine, rules);
         }
     }
 
@@ -215,16 +218,23 @@ fn of_file(forwarding: &Forwarding, worker: WorkerId) -> Result<Option<InForce>,
     let Some(rules) = &forwarding.rules else {
         return Ok(None);
     };
-    let ruleset = &rules.ruleset;
-    let part = ruleset.worker(usize::from(worker.0));
+    let part = rules.ruleset.worker(usize::from(worker.0));
     let part = part.ok_or(GraphError::TooManyNodes {
         nodes: usize::from(worker.0),
     })?;
     Ok(Some(InForce::File {
-        ruleset: Arc::clone(ruleset),
+        rules: Arc::clone(rules),
         worker: part,
         epoch: forwarding.generation as u32,
     }))
+}
+
+/// Puts the snapshot's thresholds and blocklists in force.
+fn set_guard(engine: &mut Worker, forwarding: &Forwarding) {
+    if let (Some(guard), Some(settings)) = (&mut engine.guard, &forwarding.guard) {
+        guard.set_policy(settings.policy);
+        guard.set_blocklist(settings.blocklist.clone());
+    }
 }
 
 /// Judges packets that came in, or the node's own.
@@ -291,6 +301,7 @@ impl Node for FirewallNode {
     fn reload(&mut self, _cx: &mut Context<'_>, snapshot: &Snapshot, _out: &mut Outlets) {
         if crate::adopt(&mut self.forwarding, snapshot) {
             self.interfaces = facts(&self.forwarding);
+            set_guard(&mut self.engine, &self.forwarding);
             let epoch = self.forwarding.generation as u32;
             match of_file(&self.forwarding, self.worker) {
                 Ok(Some(rules)) => self.rules = rules,

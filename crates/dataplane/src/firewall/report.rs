@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use control::api::{FirewallInfo, FirewallState, TakenOver};
+use control::api::{FirewallInfo, FirewallState, GuardInfo, TakenOver};
 
-use super::Firewall;
 use super::hub::lock;
 use super::state::StateReport;
+use super::{Firewall, GuardSettings};
 
 const COUNTERS: usize = 6;
 
@@ -34,8 +34,19 @@ impl Tally {
 }
 
 impl Firewall {
-    /// Reads the counters of all workers.
-    pub(crate) fn info(&self) -> FirewallInfo {
+    fn guard_info(&self, settings: Option<&GuardSettings>) -> GuardInfo {
+        let blocklist = settings.and_then(|settings| settings.blocklist.as_ref());
+        let attacks = lock(&self.hub.attacks);
+        GuardInfo {
+            blocklist_prefixes: blocklist.map_or(0, |list| list.len() as u64),
+            attacks_total: attacks.total,
+            attacks: attacks.list(),
+            lost: self.hub.lost(),
+        }
+    }
+
+    /// Reads the counters of all workers; `settings` are the guard's in force.
+    pub(crate) fn info(&self, settings: Option<&GuardSettings>) -> FirewallInfo {
         let mut sum = [0_u64; COUNTERS];
         for tally in &*self.tallies {
             for (sum, counter) in sum.iter_mut().zip(&tally.0) {
@@ -61,6 +72,9 @@ impl Firewall {
             replayed_pkts,
             invalid_pkts,
             refused,
+            log_lines: self.hub.log_lines[0].load(Ordering::Relaxed),
+            log_lines_suppressed: self.hub.log_lines[1].load(Ordering::Relaxed),
+            guard: self.guard.is_some().then(|| self.guard_info(settings)),
             state: self.state.as_ref().map(state),
         }
     }

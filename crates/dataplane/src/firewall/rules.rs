@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use control::Config;
 use filter::lang::{Disk, Options, Source};
-use filter::packet::{Family, Hook};
+use filter::packet::{Family, Hook, InterfaceId};
 use filter::rules::interface::Interface;
 use filter::rules::{Interfaces, Ruleset};
 
@@ -43,6 +43,14 @@ pub struct FileRules {
     /// What was read: the file and all that it includes.
     texts: Vec<(String, String)>,
     interfaces: Interfaces,
+}
+
+impl FileRules {
+    /// The name of an interface as rules number it; `None` for none.
+    pub(super) fn interface_name(&self, id: InterfaceId) -> Option<&str> {
+        let found = self.interfaces.get(id)?;
+        (id != InterfaceId::NONE).then_some(found.name.as_str())
+    }
 }
 
 /// Reads and compiles the rules of a configuration, if its firewall has any, with the plan's interfaces: names are
@@ -89,12 +97,6 @@ pub fn load_rules(
     })?;
     if let Some(what) = unsupported(&ruleset) {
         return Err(RulesError::Unsupported { path, what });
-    }
-    if ruleset.log_statements() > 0 {
-        tracing::warn!(
-            statements = ruleset.log_statements(),
-            "log statements count packets; they write nothing yet"
-        );
     }
     Ok(Some(Arc::new(FileRules {
         ruleset: Arc::new(ruleset),

@@ -191,6 +191,8 @@ pub struct Plan {
     pub firewall: Option<(FirewallConfig, Option<InterfaceId>)>,
     /// The TCP/IP host for programs; its addresses are resolved.
     pub host: Option<HostConfig>,
+    /// Number of workers.
+    pub workers: usize,
 }
 
 impl Plan {
@@ -211,7 +213,10 @@ impl Plan {
         resolver.neighbours(config);
         resolver.firewall(config);
         resolver.host(config);
-        Ok(resolver.finish())
+        Ok(Self {
+            workers: config.node.cpus.len().max(1),
+            ..resolver.finish()
+        })
     }
 
     /// Returns the interface that a port's frames belong to: its own, or its bridge's.

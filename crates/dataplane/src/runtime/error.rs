@@ -1,6 +1,6 @@
 //! Why a node does not start, or keeps its old configuration.
 
-use crate::firewall::{RulesError, StateError};
+use crate::firewall::{GuardError, RulesError, StateError};
 use crate::ndn::NdnError;
 use crate::plan::PlanError;
 
@@ -13,6 +13,9 @@ pub enum StartError {
     /// The firewall's rules are not usable.
     #[error("{0}")]
     Rules(#[from] RulesError),
+    /// The guard's blocklists are not usable.
+    #[error("{0}")]
+    Guard(#[from] GuardError),
     /// The firewall's connections cannot be kept where the configuration says.
     #[error("{0}")]
     State(#[from] StateError),
@@ -75,7 +78,7 @@ impl StartError {
                 Some("run as root, or write `driver = \"auto\"`; see `tidegate doctor`".into())
             }
             Self::Ndn(error) => error.remedy(),
-            Self::Port(_) | Self::Rules(_) | Self::State(_) => None, // the error says it itself
+            Self::Port(_) | Self::Rules(_) | Self::Guard(_) | Self::State(_) => None, // the error says it itself
             Self::Graph(_) => Some("join some of the bridges".into()),
             Self::MemDriver { .. } => Some("write `driver = \"auto\"`".into()),
             Self::Worker { .. } | Self::Thread(_) => {
@@ -94,6 +97,9 @@ pub enum ReloadError {
     /// The firewall's rules are not usable.
     #[error("{0}")]
     Rules(#[from] RulesError),
+    /// The guard's blocklists are not usable.
+    #[error("{0}")]
+    Guard(#[from] GuardError),
     /// The node has other ports or bridges, which only a restart changes.
     #[error("{} cannot change while the node runs", paths.join(" and "))]
     Structure {
@@ -115,7 +121,7 @@ impl ReloadError {
             Self::Plan(error) => error.problems.first().map(|p| p.remedy.clone()),
             Self::Structure { .. } => Some("restart the node".into()),
             Self::Busy => Some("see in `tidegate stats` whether the worker lives".into()),
-            Self::Stopped | Self::Rules(_) => None,
+            Self::Stopped | Self::Rules(_) | Self::Guard(_) => None,
         }
     }
 }

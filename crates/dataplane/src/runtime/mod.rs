@@ -26,7 +26,7 @@ pub use error::{ReloadError, StartError};
 pub use host::Lease;
 pub use workers::Links;
 
-use crate::firewall::{Firewall, Reporter, SessionWatch, load_rules};
+use crate::firewall::{Firewall, Reporter, SessionWatch, load_guard, load_rules};
 use crate::forwarding::Forwarding;
 use crate::ndn::Ndn;
 use crate::plan::Plan;
@@ -90,13 +90,15 @@ impl Dataplane {
     ) -> Result<Self, StartError> {
         let plan = Plan::new(config)?;
         let rules = load_rules(config, &plan, None)?;
+        let guard = load_guard(config, None)?;
         let count = config.node.cpus.len().max(1) as u16;
         let pools = open::pools(config, count)?;
         let region = Arc::clone(pools[0].region());
         let (ports, queues) = open::ports(config, links, &region, count)?;
         region.wait_filled()?;
         let facts: Vec<_> = ports.iter().map(OpenedPort::facts).collect();
-        let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1).with_rules(rules));
+        let forwarding = Forwarding::new(&plan, &facts, 1);
+        let forwarding = Arc::new(forwarding.with_rules(rules).with_guard(guard));
         let mut shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random())?;
         let signal_port = PortId(ports.len() as u16);
         let ndn = Ndn::prepare(

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use control::Config;
-use control::config::{DriverConfig, FirewallConfig, IdleConfig, IdleMode, PortConfig};
+use control::config::{
+    DriverConfig, FirewallConfig, GuardConfig, IdleConfig, IdleMode, PortConfig,
+};
 use graph::Snapshot;
 
 use super::{Dataplane, ReloadError, lock};
-use crate::firewall::load_rules;
+use crate::firewall::{load_guard, load_rules};
 use crate::forwarding::Forwarding;
 use crate::neighbour::Key;
 use crate::neighbour::table::State;
@@ -30,9 +32,11 @@ pub(super) fn reload(node: &Dataplane, config: &Config) -> Result<Vec<String>, R
     let (effective, needs_restart) = what_can_be(old, config, &mtus);
     let plan = Plan::new(&effective)?;
     let rules = load_rules(&effective, &plan, state.forwarding.rules.as_ref())?;
+    let guard = load_guard(&effective, state.forwarding.guard.as_ref())?;
     let waits_otherwise = waits(old) != waits(&effective);
     let generation = state.forwarding.generation + 1;
-    let forwarding = Arc::new(Forwarding::new(&plan, &facts, generation).with_rules(rules));
+    let forwarding = Forwarding::new(&plan, &facts, generation);
+    let forwarding = Arc::new(forwarding.with_rules(rules).with_guard(guard));
     let snapshot: Snapshot = Arc::clone(&forwarding) as Snapshot;
     let mut workers = lock(&node.workers);
     if !workers.reload(&snapshot) || (waits_otherwise && !workers.set_idle(&effective)) {
@@ -163,10 +167,12 @@ fn what_can_be(old: &Config, new: &Config, mtus: &[u16]) -> (Config, Vec<String>
     (effective, paths)
 }
 
-/// Tells whether two firewalls differ at most in their files of rules: the tables stay as they are sized.
+/// Tells whether two firewalls differ at most in their files of rules and in the settings of a guard that both have:
+/// the tables stay as they are sized.
 fn same_firewall(old: Option<&FirewallConfig>, new: Option<&FirewallConfig>) -> bool {
     let rest = |firewall: &FirewallConfig| FirewallConfig {
         rules: firewall.rules.as_ref().map(|_| PathBuf::new()),
+        guard: firewall.guard.as_ref().map(|_| GuardConfig::default()),
         ..firewall.clone()
     };
     old.map(rest) == new.map(rest)

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use control::api::{
-    BridgeInfo, BurstHistogram, DriverCounter, DropInfo, EdgeInfo, FramesInfo, GraphNodeInfo,
-    InterruptKind, LinkDirection, LinkInfo, NeighbourInfo, NeighbourState, NodeInfo, PortCounters,
-    PortInfo, QueueInfo, RouteInfo, RouteKind, StateTimes, StationInfo, Stats, Timestamp,
-    WorkerInfo, WorkerState,
+    BridgeInfo, BurstHistogram, DriverCounter, DropInfo, EdgeInfo, FirewallInfo, FramesInfo,
+    GraphNodeInfo, InterruptKind, LinkDirection, LinkInfo, NeighbourInfo, NeighbourState, NodeInfo,
+    PortCounters, PortInfo, QueueInfo, RouteInfo, RouteKind, StateTimes, StationInfo, Stats,
+    Timestamp, WorkerInfo, WorkerState,
 };
 use control::config::{DriverConfig, IdleMode};
 use graph::WorkerCounters;
@@ -17,7 +17,6 @@ use wire::DropReason;
 
 use super::Dataplane;
 use super::open::{OpenedPort, pages};
-use crate::firewall::Firewall;
 use crate::forwarding::{Forwarding, Route, RouteEntry, RouteSource};
 use crate::neighbour::table::State;
 use crate::plan::{LinkPlan, Plan, PortRole};
@@ -30,11 +29,17 @@ pub(super) fn stats(node: &Dataplane) -> Stats {
         workers: workers(node),
         ports: ports(node),
         links: links(node),
-        firewall: node.shared.firewall.as_deref().map(Firewall::info),
+        firewall: firewall(node),
         stages: stages(node),
         drops: drops(node),
         ndn: node.shared.ndn.as_ref().and_then(|ndn| ndn.info()),
     }
+}
+
+fn firewall(node: &Dataplane) -> Option<FirewallInfo> {
+    let firewall = node.shared.firewall.as_ref()?;
+    let settings = node.state().forwarding.guard.clone();
+    Some(firewall.info(settings.as_deref()))
 }
 
 fn node_info(node: &Dataplane) -> NodeInfo {

@@ -135,7 +135,9 @@ impl Guard {
             retry: SynRetry::new(1 << 14, self.hash),
             scans: Scans::new(self.policy.scan, self.policy.hold_off_s, self.hash),
             blocklist: None,
+            policy: self.policy,
             events: Vec::with_capacity(EVENTS_MAX),
+            events_lost: 0,
             told: [(0, 0); 64],
             guard: Arc::clone(self),
         })
@@ -151,8 +153,11 @@ pub struct GuardWorker {
     retry: SynRetry,
     scans: Scans,
     blocklist: Option<Arc<Blocklist>>,
-    /// What fired, oldest first; to be taken by the caller. More than there is room for is not noted.
+    policy: GuardPolicy,
+    /// What fired, oldest first; to be taken by the caller.
     pub events: Vec<GuardEvent>,
+    /// Events that found no room, as nobody had taken the earlier ones.
+    pub events_lost: u64,
     /// Whom events told of in this second: one event a second and culprit.
     told: [(u64, u64); 64],
 }
@@ -161,6 +166,16 @@ impl GuardWorker {
     /// Puts a blocklist in force: the next packet meets it, whole.
     pub fn set_blocklist(&mut self, list: Option<Arc<Blocklist>>) {
         self.blocklist = list;
+    }
+
+    /// Changes the thresholds; what was measured stays, but who is held off is forgotten if the threshold of scans
+    /// changes. The error of the rates stays what it was at the start.
+    pub fn set_policy(&mut self, policy: GuardPolicy) {
+        let scans = (policy.scan, policy.hold_off_s);
+        if scans != (self.policy.scan, self.policy.hold_off_s) {
+            self.scans = Scans::new(policy.scan, policy.hold_off_s, self.guard.hash);
+        }
+        self.policy = policy;
     }
 
     /// Judges a packet before anything else does: why it is dropped, if it is.
@@ -175,7 +190,7 @@ impl GuardWorker {
         if self.scans.is_held_off(source, now) {
             return Some(DropReason::GuardScan);
         }
-        let policy = self.guard.policy;
+        let policy = self.policy;
         let over = self.packets.count(
             (source, policy.source_packets),
             (id_of(&key.destination), policy.destination_packets),
@@ -200,7 +215,7 @@ impl GuardWorker {
         sequence: Option<u32>,
         now: Instant,
     ) -> Option<DropReason> {
-        let policy = self.guard.policy;
+        let policy = self.policy;
         let over = self.connections.count(
             (id_of(&key.source), policy.source_connections),
             (id_of(&key.destination), policy.destination_connections),
@@ -230,7 +245,7 @@ impl GuardWorker {
     /// Notes that a source asked for an endpoint and was refused.
     pub fn refused(&mut self, key: &FlowKey, now: Instant) {
         if let Some(measured) = self.scans.refused(id_of(&key.source), key, now) {
-            let limit = self.guard.policy.scan;
+            let limit = self.policy.scan;
             self.tell(Threshold::Scan, limit, measured, key, Action::HoldOff, now);
         }
     }
@@ -258,7 +273,11 @@ impl GuardWorker {
         let Some(told) = self.told.get_mut((who & 63) as usize) else {
             return;
         };
-        if *told == (who, second) || self.events.len() >= EVENTS_MAX {
+        if *told == (who, second) {
+            return;
+        }
+        if self.events.len() >= EVENTS_MAX {
+            self.events_lost += 1;
             return;
         }
         *told = (who, second);

@@ -85,7 +85,11 @@ impl Worker {
             ct: *ct,
             fib: walk.env.fib,
         };
+        let logs = self.effects.logs.len();
         let verdict = walk.rules.judge(stage, &mut packet, &mut self.effects);
+        if self.effects.logs.len() > logs {
+            self.log(logs, &packet);
+        }
         item.mark = packet.mark;
         *ct = packet.ct;
         verdict

@@ -11,6 +11,7 @@ use wire::{DropReason, FlowKey, Instant, Layout, LayoutFlags, ip_protocol};
 
 use super::connection::{self, ConnectionEvent};
 use super::item::{BATCH_MAX, Environment, Fate, Item};
+use super::logged::{LOGS_MAX, Logged};
 use super::outbox::{Outbox, Way};
 use super::recovery::mappings_of;
 use super::rules::{Rules, Stage};
@@ -80,6 +81,8 @@ pub struct Worker {
     pub events: Vec<ConnectionEvent>,
     /// Events that found no room, as nobody had taken the earlier ones.
     pub events_lost: u64,
+    /// Packets that reached `log` statements, oldest first; to be taken by the caller.
+    pub logs: Vec<Logged>,
 }
 
 /// What a packet is, before any table is asked.
@@ -125,6 +128,7 @@ impl Worker {
             watched: false,
             events: Vec::with_capacity(connection::EVENTS_MAX),
             events_lost: 0,
+            logs: Vec::with_capacity(LOGS_MAX),
             shared,
         })
     }

@@ -35,6 +35,15 @@ impl Checker<'_> {
                 "write for example `state = \"/run/tidegate/connections.state\"`",
             );
         }
+        if let Some(guard) = &firewall.guard {
+            self.range(
+                "firewall.guard.hold_off_s",
+                guard.hold_off_s,
+                1,
+                86_400,
+                " seconds",
+            );
+        }
         self.range("firewall.connections", connections, 1024, 1 << 26, "");
     }
 }
