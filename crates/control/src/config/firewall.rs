@@ -88,6 +88,7 @@ impl Default for FirewallConfig {
             filtering: FilteringConfig::default(),
             random_ports: false,
             state: None,
+            guard: None,
         }
     }
 }
