@@ -95,7 +95,7 @@ fn memory(arguments: &Arguments, report: &mut Report) -> anyhow::Result<()> {
 
 fn small_store(packets: usize) -> (ContentStore, Worker) {
     let mut config = store_config(packets, 1);
-    config.bytes = packets * 512;
+    config.bytes = (packets * 512).max(8 << 20);
     config.prefixes = packets;
     let store = ContentStore::new(&config).expect("sizes in range");
     let worker = store.join().expect("first worker");

@@ -8,7 +8,8 @@ use crate::stats::Counter;
 use crate::store::flags;
 use crate::sync::atomic::Ordering;
 use crate::worker::{Local, Reader, Worker};
-use core::cell::RefCell;
+use alloc::boxed::Box;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use sha2::{Digest, Sha256};
 use wire::Instant;
@@ -91,6 +92,49 @@ impl fmt::Debug for Hit<'_> {
     }
 }
 
+/// Packets that a worker remembers to have expected.
+const EXPECTED: usize = 2048;
+/// One hit in so many that was expected pays for the memory that was asked for in vain.
+const WORTH: i32 = 8;
+/// The score is kept within this.
+const SCORE_MAX: i32 = 256;
+
+/// Whether a worker's lookups go from segment to segment, so that reading ahead is worth its memory accesses.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    expected: Box<[Cell<u32>]>,
+    score: Cell<i32>,
+}
+
+impl Ahead {
+    pub(crate) fn new() -> Self {
+        Self {
+            expected: (0..EXPECTED).map(|_| Cell::new(0)).collect(),
+            score: Cell::new(SCORE_MAX),
+        }
+    }
+
+    fn slot(&self, node: Node) -> Option<&Cell<u32>> {
+        let spread = node.0.wrapping_mul(0x9e37_79b1) >> 16;
+        self.expected.get(spread as usize % EXPECTED)
+    }
+
+    /// Notes a hit and what may be asked for next; true if hits were expected often enough lately.
+    #[inline(always)]
+    fn expects(&self, hit: Node, next: Node) -> bool {
+        let was_expected = self.slot(hit).is_some_and(|slot| slot.get() == hit.0);
+        let change = if was_expected { WORTH } else { -1 };
+        let score = (self.score.get() + change).clamp(-SCORE_MAX, SCORE_MAX);
+        self.score.set(score);
+        if !next.is_none()
+            && let Some(slot) = self.slot(next)
+        {
+            slot.set(next.0);
+        }
+        score > 0
+    }
+}
+
 impl Worker {
     /// Finds the packet that answers an Interest: the one of exactly this name, or with CanBePrefix the first
     /// in canonical order at or below it. Writes no memory that other workers read, but for the first three
@@ -102,7 +146,7 @@ impl Worker {
     pub fn lookup(&self, query: &Query<'_>, now: Instant) -> Option<Hit<'_>> {
         let hash = self.shared.hash.hash(query.name.value());
         self.reader()
-            .answer(query, hash, Node::NONE, now.as_ns(), &self.local)
+            .answer(query, hash, Node::NONE, now.as_ns(), self)
     }
 
     /// Looks up many Interests with their memory accesses overlapped; writes what [`lookup`](Self::lookup)
@@ -130,7 +174,7 @@ impl Worker {
             }
             let found = hashes.iter().zip(&candidates).zip(queries);
             for (((hash, candidate), query), hit) in found.zip(hits.iter_mut()) {
-                *hit = reader.answer(query, *hash, *candidate, now.as_ns(), &self.local);
+                *hit = reader.answer(query, *hash, *candidate, now.as_ns(), self);
             }
         }
     }
@@ -144,9 +188,9 @@ impl<'a> Reader<'a> {
         hash: PrefixHash,
         candidate: Node,
         now_ns: u64,
-        local: &RefCell<Local>,
+        worker: &Worker,
     ) -> Option<Hit<'a>> {
-        let found = self.find(query, hash, candidate, now_ns, local);
+        let found = self.find(query, hash, candidate, now_ns, worker);
         match found {
             Some(packet) => {
                 self.shared.queues.touch(&self.shared.arena, packet);
@@ -164,7 +208,7 @@ impl<'a> Reader<'a> {
         hash: PrefixHash,
         candidate: Node,
         now_ns: u64,
-        local: &RefCell<Local>,
+        worker: &Worker,
     ) -> Option<Packet<'a>> {
         if self.shared.flags.load(Ordering::Relaxed) & flags::SERVE == 0 {
             return None;
@@ -180,13 +224,13 @@ impl<'a> Reader<'a> {
         if let Some(packet) = exact
             && is_fresh(packet)
         {
-            self.read_ahead(packet, hash, name.len());
+            self.read_ahead(packet, hash, name.len(), &worker.ahead);
             return Some(packet);
         }
         if let (prefix, Some(digest)) = query.name.split_implicit_digest() {
             let hash = self.shared.hash.hash(prefix.value());
             let packet = self.find_exact(hash, prefix.value())?;
-            let is_it = is_fresh(packet) && self.digest(packet, local) == *digest;
+            let is_it = is_fresh(packet) && self.digest(packet, &worker.local) == *digest;
             return is_it.then_some(packet);
         }
         if !query.can_be_prefix {
@@ -226,14 +270,16 @@ impl<'a> Reader<'a> {
         arena.prefetch(node.place(), PACKET_HEADER_BYTES + 16 + name_bytes);
     }
 
-    /// Asks for what a lookup of the next name will touch: who fetches a file asks for one segment after the
-    /// other, with those of other files in between.
+    /// Asks for what a lookup of the next name will touch, if that is worth it: who fetches a file asks for one
+    /// segment after the other, with those of other files in between.
     #[inline(always)]
-    fn read_ahead(&self, packet: Packet<'_>, hash: PrefixHash, name_bytes: usize) {
-        self.shared.table.prefetch_after(hash.bucket_part());
+    fn read_ahead(&self, packet: Packet<'_>, hash: PrefixHash, name_bytes: usize, ahead: &Ahead) {
         let next = packet.successor();
-        if !next.is_none() {
-            self.prefetch_packet(next, name_bytes);
+        if ahead.expects(packet.node, next) {
+            self.shared.table.prefetch_after(hash.bucket_part());
+            if !next.is_none() {
+                self.prefetch_packet(next, name_bytes);
+            }
         }
     }
 
@@ -261,5 +307,29 @@ impl<'a> Reader<'a> {
             }
         }
         digest
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_ahead_stops_where_nothing_follows_and_begins_again() {
+        let ahead = Ahead::new();
+        let node = |number: u32| Node(2 * number);
+        for number in 0..1000 {
+            assert!(ahead.expects(node(number), node(number + 1)), "{number}");
+        }
+        // Hits here and there.
+        let mut last = true;
+        for number in 0..2000 {
+            last = ahead.expects(node(number * 7919 % 65_536), node(70_000 + number));
+        }
+        assert!(!last);
+        for number in 100_000..100_200 {
+            last = ahead.expects(node(number), node(number + 1));
+        }
+        assert!(last);
     }
 }

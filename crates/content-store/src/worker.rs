@@ -5,6 +5,7 @@ use crate::children::{CHUNK_CLASS, CHUNKS_NEEDED, Chunks};
 use crate::config::Refusal;
 use crate::evict::{Context, Runs};
 use crate::hash::PrefixHash;
+use crate::lookup::Ahead;
 use crate::node::{Node, Packet};
 use crate::slab::{Magazines, class_bytes};
 use crate::stats::Counter;
@@ -46,6 +47,7 @@ pub struct Worker {
     participant: Participant,
     number: usize,
     pub(crate) local: RefCell<Local>,
+    pub(crate) ahead: Ahead,
     #[cfg(all(feature = "std", not(any(loom, shuttle))))]
     pub(crate) reads: Option<Box<crate::disk::Reads>>,
 }
@@ -268,6 +270,7 @@ impl Worker {
             shared,
             participant,
             local: RefCell::new(local),
+            ahead: Ahead::new(),
             #[cfg(all(feature = "std", not(any(loom, shuttle))))]
             reads: None,
         })
