@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use bench::{Options, Report, median, rounds};
-use io::bpf::asm::{Asm, Cond, Helper, Reg, Width, XdpAction, xdp_md};
+use io::bpf::asm::{Alu, Asm, Cond, Helper, Reg, Width, XdpAction, xdp_md};
 use io::bpf::{AttachMode, Link, Program};
 use kernel_cache::shared::answer::{Scratch, answer};
 use kernel_cache::shared::layout::PortRow;
@@ -89,7 +89,7 @@ fn request(from: [u8; 6], to: [u8; 6], name: &[u8], can_be_prefix: bool) -> Resu
     let mut buffer = vec![0; 512];
     let length = fields.encode(&mut buffer).map_err(|e| format!("{e:?}"))?;
     let mut frame = [&to[..], &from, &[0x86, 0x24], &buffer[..length]].concat();
-    frame.resize(frame.len().max(60), 0);
+    frame.resize(frame.len().max(60).next_multiple_of(4), 0);
     Ok(frame)
 }
 
@@ -196,7 +196,7 @@ fn reflect() -> Result<Program> {
     asm.load(Width::U32, Reg::R7, Reg::R1, xdp_md::DATA)
         .load(Width::U32, Reg::R3, Reg::R1, xdp_md::DATA_END)
         .mov(Reg::R4, Reg::R7)
-        .alu_imm(io::bpf::asm::Alu::Add, Reg::R4, 14)
+        .alu_imm(Alu::Add, Reg::R4, 14)
         .jump_if(Cond::Greater, Reg::R4, Reg::R3, short)
         .load(Width::U32, Reg::R1, Reg::R7, 0)
         .load(Width::U16, Reg::R2, Reg::R7, 4)
@@ -212,13 +212,32 @@ fn reflect() -> Result<Program> {
     load("kc_reflect", asm)
 }
 
-/// Makes the program that sends frames into a device.
-fn redirect_to(ifindex: u32) -> Result<Program> {
+/// Bytes that a frame is longer when it is given to the generator.
+const SPARE_BYTES: usize = 4;
+
+/// Makes the program that writes a frame and sends it into a device. The kernel gives the pages of live frames out
+/// again as they come back, with the reply in them and its length: so the frame is written each time, and cut, as
+/// the kernel takes the length anew only then.
+fn generator(ifindex: u32, frame: &[u8]) -> Result<Program> {
     let mut asm = Asm::new();
+    let short = asm.label();
+    asm.mov(Reg::R6, Reg::R1)
+        .mov_imm(Reg::R2, -(SPARE_BYTES as i32))
+        .call(Helper::AdjustTail)
+        .load(Width::U32, Reg::R7, Reg::R6, xdp_md::DATA)
+        .load(Width::U32, Reg::R3, Reg::R6, xdp_md::DATA_END)
+        .mov(Reg::R4, Reg::R7)
+        .alu_imm(Alu::Add, Reg::R4, frame.len() as i32)
+        .jump_if(Cond::Greater, Reg::R4, Reg::R3, short);
+    for (word, at) in frame.as_chunks::<4>().0.iter().zip((0..).step_by(4)) {
+        asm.store_imm(Width::U32, Reg::R7, at, i32::from_ne_bytes(*word));
+    }
     asm.mov_imm(Reg::R1, ifindex as i32)
         .mov_imm(Reg::R2, 0)
         .call(Helper::Redirect)
-        .exit();
+        .exit()
+        .bind(short)
+        .exit_with(XdpAction::Drop);
     load("kc_generate", asm)
 }
 
@@ -231,7 +250,7 @@ enum Answering {
 /// The pair and what it takes to measure on it.
 struct Pair {
     line: Line,
-    generator: Program,
+    near: u32,
     reflect: Program,
     far: PortRow,
     _drops: (Program, Link),
@@ -248,7 +267,7 @@ impl Pair {
             .namespace
             .run(|| drops.attach_xdp(near, AttachMode::Native))??;
         Ok(Self {
-            generator: redirect_to(near)?,
+            near,
             reflect: reflect()?,
             far: row(far.index, far.mac, far.mtu + 14),
             _drops: (drops, link),
@@ -272,10 +291,12 @@ impl Pair {
 
     /// Sends frames for about the window and returns the time of one, ns, and how many there were.
     fn send(&self, frame: &[u8], window: Duration) -> Result<(f64, u64)> {
+        let generator = generator(self.near, frame)?;
+        let longer = [frame, &[0; SPARE_BYTES]].concat();
         let send = |packets: u32| {
             self.line.left.namespace.run(|| {
                 io::cpu::pin(CPU)?;
-                let each = self.generator.run_live(frame, LOOPBACK, packets, BATCH);
+                let each = generator.run_live(&longer, LOOPBACK, packets, BATCH);
                 each.map_err(std::io::Error::other)
             })
         };

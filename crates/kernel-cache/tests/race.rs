@@ -59,9 +59,11 @@ fn read(
     packets: &[Vec<Vec<u8>>],
     done: &AtomicBool,
 ) -> u64 {
+    let until = Instant::now() + 4 * TIME_MAX;
     let mut hits = 0;
     let mut turn = 0;
-    while !done.load(Ordering::Acquire) {
+    // On a busy machine a reader may first come to run when the writer has ended: what is left is there to be found.
+    while !done.load(Ordering::Acquire) || hits == 0 && Instant::now() < until {
         turn += 1;
         let name = turn * 31 % NAMES;
         let (asked, may) = if turn % 5 == 0 {

@@ -75,6 +75,8 @@ pub enum Helper {
     Redirect = 23,
     /// `bpf_redirect_map(map, key, action_if_missing)`.
     RedirectMap = 51,
+    /// `bpf_xdp_adjust_tail(ctx, bytes)`.
+    AdjustTail = 65,
 }
 
 /// What an XDP program returns.
