@@ -100,7 +100,8 @@ pub(crate) enum Command {
     /// Shows a node at work: real programs' packets through network namespaces of its own.
     ///
     /// Makes namespaces client - node - server, starts a node in the middle and sends a ping, an HTTP
-    /// download and a UDP stream of kernel programs through it. Runs as root (AF_XDP) or as an
+    /// download and a UDP stream of kernel programs through it; its firewall masquerades them, and stops a
+    /// port scan and a SYN flood. Runs as root (AF_XDP) or as an
     /// ordinary user (AF_PACKET in a user namespace); leaves nothing behind. On a terminal it runs
     /// until a key is pressed.
     Demo(DemoArgs),

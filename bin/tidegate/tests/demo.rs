@@ -43,7 +43,7 @@ fn judge(report: &DemoReport) {
         .map(|phase| phase.name.as_str())
         .collect();
     let mut wanted = vec![
-        "quiet", "ping", "ping6", "download", "stream", "strays", "quiet",
+        "quiet", "ping", "ping6", "download", "stream", "strays", "scan", "flood", "quiet",
     ];
     if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
         wanted.remove(2);
@@ -83,6 +83,28 @@ fn judge(report: &DemoReport) {
                     "{received_pkts} of {sent_pkts} arrived"
                 );
             }
+            DemoResult::Scan {
+                sent_pkts,
+                stopped_pkts,
+            } => {
+                assert!(sent_pkts > 100, "{sent_pkts} probes");
+                assert!(
+                    stopped_pkts * 10 >= sent_pkts * 9,
+                    "{stopped_pkts} of {sent_pkts}"
+                );
+            }
+            DemoResult::Flood {
+                sent_pkts,
+                stopped_pkts,
+                bytes,
+            } => {
+                assert!(sent_pkts > 2000, "{sent_pkts} SYNs");
+                assert!(
+                    stopped_pkts * 2 > sent_pkts,
+                    "{stopped_pkts} of {sent_pkts}"
+                );
+                assert!(bytes > 1 << 16, "{bytes} bytes downloaded under a flood");
+            }
             DemoResult::Strays { sent_pkts } => {
                 assert!(sent_pkts > 0);
                 assert!(
@@ -100,6 +122,21 @@ fn judge(report: &DemoReport) {
         report.stats.drops
     );
     assert_eq!(report.stats.ports.len(), 2);
+    let firewall = report.stats.firewall.as_ref().unwrap();
+    assert!(
+        firewall.mappings > 0,
+        "the client's connections are masqueraded"
+    );
+    assert!(
+        firewall.opened < 500,
+        "a flood makes no state: {firewall:?}"
+    );
+    let attacks = &firewall.guard.as_ref().unwrap().attacks;
+    let of = |name: &str| attacks.iter().find(|attack| attack.threshold == name);
+    let scan = of("scan_endpoints").expect("the scan is seen");
+    assert_eq!(scan.sources, [std::net::IpAddr::from([10, 2, 0, 66])]);
+    let flood = of("destination_connections_per_s").expect("the flood is seen");
+    assert!(flood.measured > flood.limit, "{flood:?}");
 }
 
 #[test]
@@ -136,6 +173,9 @@ fn demo_tells_people_what_it_shows() {
         "first packet crossed",
         "every byte compared",
         "UDP datagrams arrived",
+        "masqueraded",
+        "stopped scan_endpoints 50",
+        "SYNs must come twice",
         "no_route",
         "nothing is left",
     ] {

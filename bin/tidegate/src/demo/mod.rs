@@ -92,9 +92,9 @@ fn gain_namespaces() -> Result<bool, Failure> {
 /// The demo failed where a kind of traffic did not get through at all.
 fn judge(phases: &[DemoPhase]) -> Result<(), Failure> {
     let failed = phases.iter().find(|phase| match phase.result {
-        DemoResult::Quiet | DemoResult::Strays { .. } => false,
+        DemoResult::Quiet | DemoResult::Strays { .. } | DemoResult::Scan { .. } => false,
         DemoResult::Ping { answered, .. } => answered == 0,
-        DemoResult::Download { bytes } => bytes == 0,
+        DemoResult::Download { bytes } | DemoResult::Flood { bytes, .. } => bytes == 0,
         DemoResult::Stream { received_pkts, .. } => received_pkts == 0,
     });
     match failed {

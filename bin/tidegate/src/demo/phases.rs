@@ -18,6 +18,9 @@ const PING_INTERVAL: Duration = Duration::from_millis(100);
 /// Datagrams a second of the stream and of the strays.
 const STREAM_RATE: u32 = 20_000;
 const STRAY_RATE: u32 = 400;
+/// SYNs a second of the scan and of the flood.
+const SCAN_RATE: u32 = 2000;
+const FLOOD_RATE: u32 = 20_000;
 
 /// A part of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +37,22 @@ pub(super) enum Phase {
     Stream,
     /// What no router may deliver.
     Strays,
+    /// A port scan from outside.
+    Scan,
+    /// A SYN flood from outside, beside a download.
+    Flood,
 }
 
 /// The parts, in order.
-const ALL: [Phase; 7] = [
+const ALL: [Phase; 9] = [
     Phase::Quiet,
     Phase::Ping,
     Phase::Ping6,
     Phase::Download,
     Phase::Stream,
     Phase::Strays,
+    Phase::Scan,
+    Phase::Flood,
     Phase::Quiet,
 ];
 
@@ -68,6 +77,8 @@ impl Phase {
             Self::Download => "download",
             Self::Stream => "stream",
             Self::Strays => "strays",
+            Self::Scan => "scan",
+            Self::Flood => "flood",
         }
     }
 
@@ -77,9 +88,13 @@ impl Phase {
             Self::Quiet => "nobody sends: the worker sleeps until an interrupt",
             Self::Ping => "the client pings the server ten times a second",
             Self::Ping6 => "the same over IPv6, with neighbour discovery",
-            Self::Download => "the client downloads by HTTP over TCP as fast as it can",
+            Self::Download => {
+                "the client downloads by HTTP over TCP, masqueraded, as fast as it can"
+            }
             Self::Stream => "the client sends 20,000 UDP datagrams a second",
             Self::Strays => "packets without a route, and packets whose TTL runs out",
+            Self::Scan => "an address outside tries the client's ports",
+            Self::Flood => "forged SYNs from outside, while the client downloads",
         }
     }
 
@@ -87,7 +102,8 @@ impl Phase {
         Duration::from_millis(match self {
             Self::Quiet | Self::Ping | Self::Ping6 => 1000,
             Self::Download | Self::Stream => 1500,
-            Self::Strays => 500,
+            Self::Strays | Self::Scan => 500,
+            Self::Flood => 1000,
         })
     }
 }
@@ -116,6 +132,8 @@ pub(super) fn perform(
             stage.strays(STRAY_RATE, length)?,
             stage.short_lived(STRAY_RATE, length)?,
         ],
+        Phase::Scan => vec![stage.scan(SCAN_RATE, length)?],
+        Phase::Flood => vec![stage.flood(FLOOD_RATE, length)?, stage.download(length)?],
     };
     while start.elapsed() < length && !screen.wants_to_end() {
         screen.tick(
@@ -138,8 +156,40 @@ pub(super) fn perform(
         Phase::Strays => DemoResult::Strays {
             sent_pkts: sent(&lines),
         },
+        Phase::Scan => DemoResult::Scan {
+            sent_pkts: sent(&lines),
+            stopped_pkts: 0,
+        },
+        Phase::Flood => DemoResult::Flood {
+            sent_pkts: sent(&lines),
+            stopped_pkts: 0,
+            bytes: downloaded(&lines),
+        },
     };
-    Ok(Some(measure(phase, &before, &stage.stats(), result)))
+    let after = match phase {
+        // What the node told about it may be on its way.
+        Phase::Scan | Phase::Flood => {
+            std::thread::sleep(TICK);
+            stage.stats()
+        }
+        _ => stage.stats(),
+    };
+    let stopped_pkts = stopped(&after).saturating_sub(stopped(&before));
+    let result = match result {
+        DemoResult::Scan { sent_pkts, .. } => DemoResult::Scan {
+            sent_pkts,
+            stopped_pkts,
+        },
+        DemoResult::Flood {
+            sent_pkts, bytes, ..
+        } => DemoResult::Flood {
+            sent_pkts,
+            stopped_pkts,
+            bytes,
+        },
+        other => other,
+    };
+    Ok(Some(measure(phase, &before, &after, result)))
 }
 
 fn echoes(lines: &[Vec<Line>]) -> DemoResult {
@@ -160,13 +210,26 @@ fn echoes(lines: &[Vec<Line>]) -> DemoResult {
 }
 
 fn download(lines: &[Vec<Line>]) -> DemoResult {
+    DemoResult::Download {
+        bytes: downloaded(lines),
+    }
+}
+
+/// Packets that the firewall's rules or its guard have dropped.
+fn stopped(stats: &Stats) -> u64 {
+    let drops = stats.drops.iter();
+    drops
+        .filter(|drop| drop.reason.starts_with("guard_") || drop.reason == "firewall_rule")
+        .map(|drop| drop.pkts)
+        .sum()
+}
+
+fn downloaded(lines: &[Vec<Line>]) -> u64 {
     let bytes = lines.iter().flatten().filter_map(|line| match line {
         Line::Downloaded { bytes } => Some(*bytes),
         _ => None,
     });
-    DemoResult::Download {
-        bytes: bytes.max().unwrap_or(0),
-    }
+    bytes.max().unwrap_or(0)
 }
 
 /// Sums the last count of each sender.

@@ -17,7 +17,7 @@ use crate::view::{self, Rates};
 /// Between two pictures on a terminal.
 const REDRAW: Duration = Duration::from_millis(500);
 /// Phases that stay in sight on a terminal.
-const PHASES_SHOWN: usize = 7;
+const PHASES_SHOWN: usize = 9;
 const LEGEND: &str = "worker's time: # polling, = napping, . waiting for an interrupt";
 
 /// Where the demo is shown.
@@ -244,8 +244,20 @@ fn summary(report: &DemoReport) -> String {
     let dropped: u64 = report.stats.drops.iter().map(|drop| drop.pkts).sum();
     let lost =
         sum(|c| c.rx_ring_full_pkts + c.rx_no_frame_pkts + c.rx_invalid_pkts + c.tx_error_pkts);
+    let mut attacks = String::new();
+    let guard = report.stats.firewall.as_ref();
+    for attack in guard
+        .iter()
+        .filter_map(|info| info.guard.as_ref())
+        .flat_map(|guard| &guard.attacks)
+    {
+        attacks.push_str(&format!(
+            "{WARN}stopped{WARN:#} {}\n",
+            view::attack_line(attack)
+        ));
+    }
     format!(
-        "in all  {} packets received, {} sent, {} dropped with a reason, {} lost by drivers\n\n{}\n\
+        "{attacks}in all  {} packets received, {} sent, {} dropped with a reason, {} lost by drivers\n\n{}\n\
          {FAINT}The node, its programs and its namespaces are gone; nothing is left on this machine.\n\
          Next: `tidegate doctor`, then `tidegate run -c node.toml` (files to start from: examples/).{FAINT:#}\n",
         sum(|c| c.rx_pkts),
@@ -270,7 +282,7 @@ fn describe(phase: &DemoPhase) -> String {
             output::duration(rtt_max_ns)
         ),
         DemoResult::Download { bytes } => format!(
-            "{} by HTTP over TCP, {}; every byte compared",
+            "{} by HTTP over TCP, {}; masqueraded, every byte compared",
             output::bytes(bytes),
             output::bits_per_second(bytes as f64 / seconds)
         ),
@@ -280,6 +292,22 @@ fn describe(phase: &DemoPhase) -> String {
             reordered_pkts,
         } => format!(
             "{received_pkts} of {sent_pkts} UDP datagrams arrived, {reordered_pkts} out of order"
+        ),
+        DemoResult::Scan {
+            sent_pkts,
+            stopped_pkts,
+        } => format!(
+            "{sent_pkts} SYNs to the client's ports from outside: {} stopped by the firewall",
+            stopped_pkts.min(sent_pkts)
+        ),
+        DemoResult::Flood {
+            sent_pkts,
+            stopped_pkts,
+            bytes,
+        } => format!(
+            "{sent_pkts} forged SYNs from outside: {} stopped, no state; the client downloaded {} meanwhile",
+            stopped_pkts.min(sent_pkts),
+            output::bytes(bytes)
         ),
         DemoResult::Strays { sent_pkts } => format!(
             "{sent_pkts} packets without a route or with TTL 1: {} dropped, with reasons below",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use control::Config;
 use control::api::Stats;
-use control::config::{DriverConfig, NodeConfig, PortConfig};
+use control::config::{DriverConfig, FirewallConfig, GuardConfig, NodeConfig, PortConfig};
 use dataplane::Dataplane;
 use lab::need::find_program;
 use lab::{Line as Topology, LineOptions, NetnsError, Side};
@@ -22,6 +22,10 @@ use crate::view;
 const HTTP_PORT: u16 = 80;
 /// Port of the UDP sink (discard, RFC 863).
 const UDP_PORT: u16 = 9;
+/// Endpoints that an address may ask for in vain.
+const SCAN_ENDPOINTS: u64 = 50;
+/// New connections a second to a destination, above which SYNs must come twice.
+const FLOOD_CONNECTIONS: u64 = 500;
 /// How long the first packet may take.
 const FIRST_PACKET_PATIENCE: Duration = Duration::from_secs(8);
 
@@ -162,6 +166,38 @@ impl Stage {
         ])
     }
 
+    /// Starts a port scan of the client by an address outside that is nobody's.
+    pub(super) fn scan(&self, rate: u32, time: Duration) -> anyhow::Result<Actor> {
+        let from = Ipv4Addr::new(10, self.topology.right.net, 0, 66).to_string();
+        let to = self.topology.left.address();
+        self.syns(to, &["--from", &from], rate, time)
+    }
+
+    /// Starts a SYN flood against the node's outer address, from forged addresses.
+    pub(super) fn flood(&self, rate: u32, time: Duration) -> anyhow::Result<Actor> {
+        let port = HTTP_PORT.to_string();
+        let to = self.topology.right.node_address();
+        self.syns(to, &["--port", &port], rate, time)
+    }
+
+    fn syns(&self, to: IpAddr, how: &[&str], rate: u32, time: Duration) -> anyhow::Result<Actor> {
+        let outside = &self.topology.right;
+        let router: String = outside
+            .node_mac
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let (to, rate, ms) = (
+            to.to_string(),
+            rate.to_string(),
+            time.as_millis().to_string(),
+        );
+        let mut arguments = vec!["syn-source", &outside.device, &to, "--router", &router];
+        arguments.extend(["--rate", &rate, "--ms", &ms]);
+        arguments.extend(how);
+        Actor::start(&outside.namespace, &arguments)
+    }
+
     fn client_program(&self, arguments: &[&str]) -> anyhow::Result<Actor> {
         Actor::start(&self.topology.left.namespace, arguments)
     }
@@ -250,6 +286,16 @@ fn config(topology: &Topology, driver: DemoDriver, v6: bool) -> Config {
             ..NodeConfig::default()
         },
         port: vec![port("left", &topology.left), port("right", &topology.right)],
+        firewall: Some(FirewallConfig {
+            inside: Some("left".into()),
+            guard: Some(GuardConfig {
+                scan_endpoints: SCAN_ENDPOINTS,
+                hold_off_s: 1,
+                destination_connections_per_s: FLOOD_CONNECTIONS,
+                ..GuardConfig::default()
+            }),
+            ..FirewallConfig::default()
+        }),
         ..Config::default()
     }
 }

@@ -20,7 +20,7 @@ pub struct DemoReport {
 /// A part of the demo: one kind of traffic for a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DemoPhase {
-    /// Its name: `quiet`, `ping`, `ping6`, `download`, `stream`, `strays`.
+    /// Its name: `quiet`, `ping`, `ping6`, `download`, `stream`, `strays`, `scan`, `flood`.
     pub name: String,
     /// How long it ran, nanoseconds.
     pub duration_ns: u64,
@@ -72,6 +72,22 @@ pub enum DemoResult {
         received_pkts: u64,
         /// Of these, out of order.
         reordered_pkts: u64,
+    },
+    /// A port scan from outside.
+    Scan {
+        /// SYNs sent.
+        sent_pkts: u64,
+        /// Packets that the firewall dropped meanwhile.
+        stopped_pkts: u64,
+    },
+    /// A SYN flood from outside, beside a download.
+    Flood {
+        /// SYNs sent.
+        sent_pkts: u64,
+        /// Packets that the firewall dropped meanwhile.
+        stopped_pkts: u64,
+        /// Bytes that the client received meanwhile as they were sent.
+        bytes: u64,
     },
     /// Datagrams that no router may deliver.
     Strays {

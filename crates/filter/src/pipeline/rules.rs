@@ -78,6 +78,8 @@ impl Rules for Stateful {
             Stage::Filter => {
                 let known = CtState::ESTABLISHED | CtState::RELATED;
                 let open = packet.ct.state.intersects(known)
+                    // Neighbour discovery and the like; nothing else is exempted here.
+                    || packet.ct.state == CtState::UNTRACKED && packet.hook == Hook::Input
                     || packet.ct.state == CtState::NEW
                         && (inside || packet.ct.status.contains(crate::packet::CtStatus::DNAT));
                 if open { Verdict::Accept } else { Verdict::Drop }

@@ -6,12 +6,14 @@
 
 mod http;
 mod ping;
+mod syn;
 mod udp;
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +73,28 @@ pub(crate) enum Program {
         #[arg(long, default_value_t = 64)]
         ttl: u32,
     },
+    /// Sends SYNs that nobody asked for.
+    SynSource {
+        /// The interface to send by.
+        device: String,
+        /// The victim.
+        to: Ipv4Addr,
+        /// The Ethernet address of the router, 12 hexadecimal digits.
+        #[arg(long)]
+        router: String,
+        /// The sender; without it, another forged one each time.
+        #[arg(long)]
+        from: Option<Ipv4Addr>,
+        /// The port; without it, another one each time.
+        #[arg(long)]
+        port: Option<u16>,
+        /// SYNs a second.
+        #[arg(long)]
+        rate: u32,
+        /// For how long, milliseconds.
+        #[arg(long)]
+        ms: u64,
+    },
 }
 
 /// What a program reports.
@@ -113,6 +137,23 @@ impl Program {
     /// Runs the program.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match *self {
+            Self::SynSource {
+                ref device,
+                to,
+                ref router,
+                from,
+                port,
+                rate,
+                ms,
+            } => syn::send(&syn::Syns {
+                device,
+                router: mac(router).context("`--router` is not an Ethernet address")?,
+                from,
+                to,
+                port,
+                rate,
+                time: Duration::from_millis(ms),
+            }),
             Self::Ping {
                 to,
                 interval_ms,
@@ -131,6 +172,12 @@ impl Program {
         }
         .map_err(Failure::from)
     }
+}
+
+/// Reads twelve hexadecimal digits.
+fn mac(text: &str) -> Option<[u8; 6]> {
+    let bits = u64::from_str_radix(text, 16).ok()?;
+    bits.to_be_bytes().last_chunk().copied()
 }
 
 /// Reports a line; an error means that the demo has gone.
