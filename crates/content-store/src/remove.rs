@@ -29,6 +29,7 @@ impl Writer<'_> {
         let slot = bucket.slot_of(node);
         if let Some(slot) = slot {
             slot.clear();
+            bucket.trim();
         }
         slot.is_some()
     }

@@ -46,6 +46,8 @@ pub(crate) struct Table {
     primary: usize,
     /// Buckets of the pool that are in chains.
     chained: AtomicU64,
+    /// Buckets that were in chains and are not: a lock bit, and in the high half the first of them.
+    spare: AtomicU64,
 }
 
 /// No slot is free and no bucket can be chained.
@@ -71,6 +73,7 @@ impl Table {
             buckets: Memory::zeroed(primary + (primary / 8).max(2), pages),
             primary,
             chained: AtomicU64::new(0),
+            spare: AtomicU64::new(0),
         }
     }
 
@@ -215,7 +218,54 @@ impl<'a> Locked<'a> {
         Err(TableFull)
     }
 
+    /// Takes the last bucket of the chain off when it is empty. A reader that is on its way to it finds nothing
+    /// there, or nodes of other names when it is chained elsewhere by then, and misses none of this chain.
+    pub(crate) fn trim(&self) {
+        let mut before = self.first;
+        let Some(mut last) = self.table.next(before.control.load(Ordering::Relaxed)) else {
+            return;
+        };
+        while let Some(next) = self.table.next(last.control.load(Ordering::Relaxed)) {
+            (before, last) = (last, next);
+        }
+        let mut slots = last.slots.iter();
+        if slots.any(|slot| slot.load(Ordering::Relaxed) != 0) {
+            return;
+        }
+        let control = before.control.load(Ordering::Relaxed);
+        // Release: as in `chain`.
+        before
+            .control
+            .store(control & u64::from(u32::MAX), Ordering::Release);
+        let spare = &self.table.spare;
+        lock_bit(spare, LOCK);
+        let first = spare.load(Ordering::Relaxed) >> 32;
+        last.control.store(first << 32, Ordering::Relaxed);
+        // Release: pairs with the acquire in `lock_bit`. This also unlocks.
+        spare.store(control >> 32 << 32, Ordering::Release);
+    }
+
+    /// Takes a bucket that was in a chain, if there is one; returns its number.
+    fn spare(&self) -> Option<u64> {
+        let spare = &self.table.spare;
+        if spare.load(Ordering::Relaxed) >> 32 == 0 {
+            return None;
+        }
+        lock_bit(spare, LOCK);
+        let word = spare.load(Ordering::Relaxed);
+        let bucket = self.table.next(word);
+        let after = bucket.map_or(0, |bucket| bucket.control.swap(0, Ordering::Relaxed));
+        // Release: as in `trim`.
+        spare.store(after >> 32 << 32, Ordering::Release);
+        bucket.map(|_| word >> 32)
+    }
+
     fn chain(&self, last: &'a Bucket) -> Result<&'a Bucket, TableFull> {
+        if let Some(number) = self.spare() {
+            // Release: as below.
+            last.control.fetch_or(number << 32, Ordering::Release);
+            return self.table.next(number << 32).ok_or(TableFull);
+        }
         let pool = self.table.buckets.len() - self.table.primary;
         let taken = self.table.chained.fetch_add(1, Ordering::Relaxed) as usize;
         let bucket = self.table.buckets.get(self.table.primary + taken);
@@ -280,6 +330,16 @@ mod tests {
         locked.slot_of(Node(9)).unwrap().clear();
         assert!(locked.slot_of(Node(9)).is_none());
         locked.free().unwrap().set(77, Node(9));
+        // The last bucket goes when it is empty, and can be chained again.
+        for node in nodes + 1 - WAYS as u32..=nodes {
+            assert!(locked.free().is_err() || node > nodes + 1 - WAYS as u32);
+            locked.slot_of(Node(node)).unwrap().clear();
+            locked.trim();
+        }
+        for node in nodes + 1 - WAYS as u32..=nodes {
+            locked.free().unwrap().set(node, Node(node));
+        }
+        assert!(locked.free().is_err());
         drop(locked);
         assert_eq!(table.find(hash(9), |_| true), None);
         assert_eq!(table.find(hash(77), |_| true), Some(Node(9)));

@@ -52,6 +52,7 @@ impl<'a> Reader<'a> {
         let bucket = self.shared.table.lock(hash.bucket_part());
         if let Some(slot) = bucket.slot_of(node) {
             slot.clear();
+            bucket.trim();
         }
         drop(bucket);
         children.unlock();
