@@ -135,7 +135,7 @@ pub(crate) enum Command {
     /// Each argument is a packet, quoted: 'iif=lan tcp 10.0.0.2:1234 > 1.2.3.4:80 syn'. A later packet meets the
     /// connections of the earlier ones. The engine is the node's own, with empty tables.
     Explain(ExplainArgs),
-    /// Rules of the firewall: compares and tries them before they are in force.
+    /// Rules of the firewall: lists, compares, tries and applies them.
     #[command(subcommand)]
     Rule(Rule),
     /// Measures this program as a node, or any device between two interfaces.
@@ -232,6 +232,40 @@ pub(crate) enum Rule {
     Diff(RuleDiffArgs),
     /// Tells which flows of a capture other rules would treat differently, and which line is responsible.
     Try(RuleTryArgs),
+    /// Lists the rules of a running node, with what their counters say.
+    Ls,
+    /// Puts a file of rules in force in a running node, between two packets; connections go on.
+    ///
+    /// Until the node reads its configuration again: to keep them, put them into the file that the configuration
+    /// names.
+    Apply(RuleApplyArgs),
+    /// The rules that were applied with --confirm stay.
+    Confirm,
+    /// The rules from before `apply --confirm` come back at once.
+    Rollback,
+    /// Lists the live connections of a running node that a file of rules would not let start.
+    Rematch(RuleFile),
+}
+
+/// A file of rules for a running node.
+#[derive(Debug, Args)]
+pub(crate) struct RuleFile {
+    /// The rules, in nft syntax.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RuleApplyArgs {
+    /// The rules, in nft syntax.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The old rules come back after so many seconds, unless `tidegate rule confirm` comes first.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_interval)]
+    pub(crate) confirm: Option<std::time::Duration>,
+    /// Lists the live connections that the new rules would deny, first.
+    #[arg(long)]
+    pub(crate) rematch: bool,
 }
 
 /// The node whose firewall is rehearsed.
@@ -450,6 +484,8 @@ fn parse_protocol(text: &str) -> Result<u8, String> {
 /// Reads seconds, fractions allowed, from 0.05 to a day.
 fn parse_interval(text: &str) -> Result<std::time::Duration, String> {
     let seconds: f64 = text
+        .strip_suffix('s')
+        .unwrap_or(text)
         .parse()
         .map_err(|_| "not a number of seconds".to_owned())?;
     if (0.05..=86_400.0).contains(&seconds) {

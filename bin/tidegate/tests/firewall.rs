@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{finish, tidegate, wait_until};
-use control::api::{SessionChange, SessionEvent, SessionInfo};
+use control::api::{RuleInfo, SessionChange, SessionEvent, SessionInfo};
 use gateway::{Gateway, PATIENCE, listen};
 use lab::need;
 
@@ -258,4 +258,114 @@ fn a_scanner_is_held_off_and_logged_and_a_blocklist_is_swapped() {
     assert!(wait_until(PATIENCE, || gateway
         .connect(4000, second)
         .is_ok()));
+}
+
+/// Asks the gateway by a command.
+fn ask(gateway: &Gateway, arguments: &[&str]) -> common::Run {
+    let socket = gateway.socket();
+    finish(tidegate().arg("--socket").arg(socket).args(arguments))
+}
+
+/// The ports that the rules in force let pass, and the packets counted there.
+fn allowed(gateway: &Gateway) -> (String, u64) {
+    let listed = ask(gateway, &["rule", "ls", "--json"]);
+    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    let rules: Vec<RuleInfo> = serde_json::from_str(&listed.stdout).unwrap();
+    let rule = rules.iter().find(|rule| rule.text.contains("dport"));
+    let rule = rule.unwrap();
+    let ports = rule.text.split(['{', '}']).nth(1).unwrap().trim();
+    (ports.to_owned(), rule.pkts.unwrap())
+}
+
+#[test]
+fn rules_are_applied_on_trial_and_come_back() {
+    let test = "rules_are_applied_on_trial_and_come_back";
+    if !need::root(test) || !need::program(test, "ip") {
+        return;
+    }
+    let gateway = Gateway::start("4000", None);
+    let old = listen(&gateway.line.right.namespace, 4000);
+    let new = listen(&gateway.line.right.namespace, 4001);
+    let mut client = None;
+    assert!(wait_until(PATIENCE, || {
+        client = gateway.connect(4000, Duration::from_secs(3)).ok();
+        client.is_some()
+    }));
+    let mut client = client.unwrap();
+    let (mut server, _) = old.accept().unwrap();
+    let (ports, pkts) = allowed(&gateway);
+    assert_eq!(ports, "4000");
+    assert!(pkts >= 1, "the SYN was counted");
+    let text = ask(&gateway, &["rule", "ls"]).stdout;
+    assert!(
+        text.contains("inet filter forward") && text.contains("rules.nft:5"),
+        "{text}"
+    );
+
+    let other = gateway.directory().join("other.nft");
+    std::fs::write(&other, gateway::rules("4001")).unwrap();
+    let other = other.to_str().unwrap();
+    let denied = ask(&gateway, &["rule", "rematch", other]);
+    assert!(
+        denied.stdout.contains(":4000") && denied.stdout.contains("by the policy"),
+        "{denied:?}"
+    );
+    assert!(
+        denied
+            .stdout
+            .ends_with("1 live connection would be denied\n"),
+        "{denied:?}"
+    );
+
+    let applied = ask(
+        &gateway,
+        &["rule", "apply", other, "--confirm", "600s", "--rematch"],
+    );
+    assert_eq!(applied.code, 0, "{}", applied.stderr);
+    assert_eq!(allowed(&gateway), ("4001".to_owned(), 0));
+    assert!(wait_until(PATIENCE, || gateway
+        .connect(4001, Duration::from_secs(2))
+        .is_ok()));
+    assert!(new.accept().is_ok());
+    client.write_all(b"still here").unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut bytes = [0; 10];
+    server.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"still here", "connections go on");
+    let second = ask(&gateway, &["rule", "apply", other]);
+    assert_eq!(second.code, 1, "the first trial is not over: {second:?}");
+    assert_eq!(ask(&gateway, &["rule", "rollback"]).code, 0);
+    let (ports, back) = allowed(&gateway);
+    assert_eq!(ports, "4000");
+    assert!(
+        back >= pkts,
+        "the old rules are the same ones, with their counters"
+    );
+
+    // Nobody confirms: the old rules come back by themselves, though their file has changed.
+    std::fs::write(gateway::rules_file(gateway.directory()), "nonsense").unwrap();
+    assert_eq!(
+        ask(&gateway, &["rule", "apply", other, "--confirm", "1"]).code,
+        0
+    );
+    assert!(wait_until(PATIENCE, || allowed(&gateway).0 == "4000"));
+    // Confirmed, they stay.
+    assert_eq!(
+        ask(&gateway, &["rule", "apply", other, "--confirm", "600"]).code,
+        0
+    );
+    assert_eq!(ask(&gateway, &["rule", "confirm"]).code, 0);
+    assert_eq!(ask(&gateway, &["rule", "rollback"]).code, 5);
+    assert_eq!(allowed(&gateway).0, "4001");
+    let wrong = ask(
+        &gateway,
+        &[
+            "rule",
+            "apply",
+            gateway::rules_file(gateway.directory()).to_str().unwrap(),
+        ],
+    );
+    assert_eq!(wrong.code, 1);
+    assert!(wrong.stderr.contains("rules.nft"), "{}", wrong.stderr);
+    assert_eq!(allowed(&gateway).0, "4001", "a wrong file changes nothing");
 }

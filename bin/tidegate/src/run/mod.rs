@@ -3,6 +3,7 @@
 mod dump;
 mod notify;
 mod requests;
+mod trial;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,6 +35,22 @@ pub(crate) enum Order {
     Signal(i32),
     /// A client asks for a reload and waits for the reply.
     Reload(mpsc::SyncSender<Reply>),
+    /// A client puts a file of rules in force.
+    ApplyRules {
+        /// The file.
+        path: PathBuf,
+        /// Seconds until the old rules come back.
+        confirm_s: Option<u32>,
+        /// Takes the reply.
+        reply: mpsc::SyncSender<Reply>,
+    },
+    /// A client ends the wait for a confirmation.
+    ConfirmRules {
+        /// The new rules stay.
+        keep: bool,
+        /// Takes the reply.
+        reply: mpsc::SyncSender<Reply>,
+    },
 }
 
 pub(crate) fn run(global: &Global, args: &RunArgs) -> Result<(), Failure> {
@@ -67,6 +84,7 @@ pub(crate) fn run(global: &Global, args: &RunArgs) -> Result<(), Failure> {
         config,
         dataplane,
         server,
+        trial: trial::RulesTrial::default(),
     };
     node.obey(&incoming);
     node.stop();
@@ -127,6 +145,7 @@ struct Node {
     config: Config,
     dataplane: Arc<Dataplane>,
     server: Server,
+    trial: trial::RulesTrial,
 }
 
 impl Node {
@@ -135,6 +154,7 @@ impl Node {
         let watchdog = notify::watchdog_interval();
         let pause = watchdog.map_or(HEALTH_CHECK, |interval| interval.min(HEALTH_CHECK));
         loop {
+            let pause = self.trial.wait().map_or(pause, |wait| wait.min(pause));
             match incoming.recv_timeout(pause) {
                 Ok(Order::Signal(SIGHUP)) => {
                     self.reload();
@@ -148,9 +168,20 @@ impl Node {
                     // a client that has gone needs no reply
                     let _ = reply.send(self.reload());
                 }
+                Ok(Order::ApplyRules {
+                    path,
+                    confirm_s,
+                    reply,
+                }) => {
+                    let _ = reply.send(self.trial.apply(&self.dataplane, &path, confirm_s));
+                }
+                Ok(Order::ConfirmRules { keep, reply }) => {
+                    let _ = reply.send(self.trial.end(&self.dataplane, keep));
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            self.trial.look(&self.dataplane);
             if !self.dataplane.is_healthy() {
                 // systemd's watchdog ends a node that stays like this
                 warn!("a worker does not answer");
@@ -184,6 +215,7 @@ impl Node {
             message: format!("{:#}", anyhow::Error::from(error)),
         })?;
         self.config = config;
+        self.trial.forget();
         let generation = self.dataplane.stats().node.config_generation;
         self.server.publish(&Event::Reloaded {
             at: Timestamp::now(),

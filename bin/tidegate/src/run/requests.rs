@@ -33,8 +33,33 @@ fn answer(
         Request::Reload if !peer.may_change() => refused("reload it"),
         Request::Reload => {
             info!(pid = peer.pid, uid = peer.uid, "a client asks for a reload");
-            reload(orders)
+            order(orders, Order::Reload)
         }
+        Request::Rules => Reply::Rules(dataplane.rules()),
+        Request::ApplyRules { .. } | Request::ConfirmRules { .. } if !peer.may_change() => {
+            refused("replace its rules")
+        }
+        Request::ApplyRules { path, confirm_s } => {
+            info!(pid = peer.pid, uid = peer.uid, path = %path.display(), "a client applies rules");
+            order(orders, |reply| Order::ApplyRules {
+                path,
+                confirm_s,
+                reply,
+            })
+        }
+        Request::ConfirmRules { keep } => {
+            order(orders, |reply| Order::ConfirmRules { keep, reply })
+        }
+        // It reads a file for the client.
+        Request::DeniedConnections { .. } if !peer.may_change() => refused("try rules"),
+        Request::DeniedConnections { path } => match dataplane.denied_by(&path) {
+            Ok(denied) => Reply::DeniedConnections(denied),
+            Err(error) => Reply::Error(ApiError {
+                code: ErrorCode::Failed,
+                message: format!("{:#}", anyhow::Error::from(error)),
+                remedy: None,
+            }),
+        },
         Request::Capture(what) => match dataplane.capture(&what) {
             Ok(capture) => {
                 info!(pid = peer.pid, uid = peer.uid, "a client captures packets");
@@ -86,9 +111,13 @@ fn or_error(reply: Result<Reply, ApiError>) -> Reply {
     reply.unwrap_or_else(Reply::Error)
 }
 
-fn reload(orders: &mpsc::SyncSender<Order>) -> Reply {
+/// Gives the main thread an order and waits for its reply.
+fn order(
+    orders: &mpsc::SyncSender<Order>,
+    make: impl FnOnce(mpsc::SyncSender<Reply>) -> Order,
+) -> Reply {
     let (reply, answer) = mpsc::sync_channel(1);
-    let sent = orders.send(Order::Reload(reply)).is_ok();
+    let sent = orders.send(make(reply)).is_ok();
     sent.then(|| answer.recv().ok())
         .flatten()
         .unwrap_or_else(|| {

@@ -32,7 +32,7 @@ impl Drop for Gateway {
 }
 
 /// Connections to these ports may be opened from the left side, and leave as the gateway's.
-fn rules(ports: &str) -> String {
+pub(crate) fn rules(ports: &str) -> String {
     format!(
         "table inet filter {{
             chain forward {{
@@ -165,7 +165,7 @@ fn run(line: &Line, directory: &Path) -> Child {
     command.spawn().unwrap()
 }
 
-fn rules_file(directory: &Path) -> PathBuf {
+pub(crate) fn rules_file(directory: &Path) -> PathBuf {
     directory.join("rules.nft")
 }
 

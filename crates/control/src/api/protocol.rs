@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BridgeInfo, NeighbourInfo, NodeInfo, RouteInfo, SessionEvent, SessionFilter, SessionPage,
-    SessionRequest, Stats, Timestamp,
+    BridgeInfo, DeniedConnection, NeighbourInfo, NodeInfo, RouteInfo, RuleInfo, SessionEvent,
+    SessionFilter, SessionPage, SessionRequest, Stats, Timestamp,
 };
 
 /// Version of the protocol; a reply to [`Request::Hello`] names the server's.
@@ -44,6 +44,25 @@ pub enum Request {
     },
     /// Packets as pcapng.
     Capture(CaptureRequest),
+    /// The firewall's rules in force, with their counters.
+    Rules,
+    /// Puts a file of rules in force instead of those that are, until the configuration is read again.
+    ApplyRules {
+        /// The file, as the node sees it.
+        path: PathBuf,
+        /// Seconds after which the old rules come back unless [`Request::ConfirmRules`] comes first.
+        confirm_s: Option<u32>,
+    },
+    /// Ends the wait of [`Request::ApplyRules`]: the new rules stay, or the old ones come back now.
+    ConfirmRules {
+        /// The new rules stay.
+        keep: bool,
+    },
+    /// Live connections that a file of rules would not let start.
+    DeniedConnections {
+        /// The file, as the node sees it.
+        path: PathBuf,
+    },
     /// A part of the firewall's connections.
     Sessions(SessionRequest),
     /// Ends connections of the firewall.
@@ -114,6 +133,19 @@ pub enum Reply {
         /// What of it needs a restart and was not put in force.
         needs_restart: Vec<String>,
     },
+    /// To [`Request::Rules`].
+    Rules(Vec<RuleInfo>),
+    /// To [`Request::ApplyRules`] and [`Request::ConfirmRules`]: rules are in force.
+    RulesInForce {
+        /// Number of the configuration.
+        generation: u64,
+        /// Their file.
+        path: PathBuf,
+        /// Seconds until the old rules come back.
+        confirm_s: Option<u32>,
+    },
+    /// To [`Request::DeniedConnections`].
+    DeniedConnections(Vec<DeniedConnection>),
     /// To [`Request::Watch`] and [`Request::SessionEvents`]: events follow.
     Watching,
     /// To [`Request::Capture`]: pcapng bytes follow.

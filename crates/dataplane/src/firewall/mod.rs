@@ -33,7 +33,7 @@ use tables::signature::Keyed;
 pub use guard::{GuardError, GuardSettings, load_guard};
 pub use hub::{Hub, Reporter};
 pub use node::FirewallNode;
-pub use rehearse::{RehearseError, Rehearsed};
+pub use rehearse::{RehearseError, Rehearsed, flow_text};
 pub use rules::{FileRules, RulesError, load_rules};
 pub use sessions::SessionWatch;
 pub use state::{StateError, StateReport};

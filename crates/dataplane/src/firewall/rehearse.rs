@@ -1,5 +1,6 @@
 //! A node's firewall without the node: the configuration's interfaces and routes, its rules or others, no port open.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +10,10 @@ use filter::packet::{AddressType, Fib, FibQuery, InterfaceId};
 use filter::pipeline::{InterfaceFacts, Join};
 use filter::rehearsal::{Account, Rehearsal, Surroundings};
 use filter::rules::{Interfaces, Ruleset};
-use wire::{FlowKey, Instant, Layout, MacAddr};
+use filter::verdict::RuleId;
+use wire::{
+    Addresses, FlowKey, Instant, Layout, MacAddr, icmpv4, icmpv6, ip_protocol, ipv4, ipv6, tcp, udp,
+};
 
 use super::policy;
 use super::routes::{Routes, facts};
@@ -125,6 +129,26 @@ impl Rehearsed {
         (answer.kind == AddressType::Unicast).then_some(answer.interface)
     }
 
+    /// Lets the packet through that would begin a flow, by the interface that its source lies behind; `None` if no
+    /// route leads there.
+    pub(crate) fn begin(&mut self, key: &FlowKey) -> Option<Account> {
+        let iif = self.interface_towards(key.source)?;
+        let mut frame = first_packet(key)?;
+        let layout = wire::parse(&frame).ok()?;
+        Some(self.pass(&mut frame, layout, iif, 0, 0))
+    }
+
+    /// The rule that decided about a packet: file, line (0 for a policy), text.
+    pub fn responsible(&self, account: &Account) -> Option<(String, u32, String)> {
+        match account.decisive()?.rule? {
+            RuleId::POLICY => Some((String::new(), 0, String::from("policy"))),
+            id => {
+                let info = self.ruleset().rule(id)?;
+                Some((info.file.clone(), info.line, info.text.clone()))
+            }
+        }
+    }
+
     /// Lets a packet through, `after_ns` after the rehearsal's begin; it is translated in place.
     pub fn pass(
         &mut self,
@@ -157,6 +181,109 @@ impl Rehearsed {
         let now = self.at(after_ns);
         self.rehearsal.shared().connection_of(key, now)
     }
+}
+
+/// A flow in words: protocol, and both ends.
+pub fn flow_text(key: &FlowKey) -> String {
+    let (source, destination) = (key.source_ip(), key.destination_ip());
+    let end = |ip: IpAddr, port: u16| SocketAddr::new(ip, port).to_string();
+    match key.protocol {
+        ip_protocol::TCP | ip_protocol::UDP => format!(
+            "{} {} > {}",
+            if key.protocol == ip_protocol::TCP {
+                "tcp"
+            } else {
+                "udp"
+            },
+            end(source, key.source_port),
+            end(destination, key.destination_port)
+        ),
+        ip_protocol::ICMP => format!("icmp {source} > {destination} id {}", key.source_port),
+        ip_protocol::ICMPV6 => format!("icmpv6 {source} > {destination} id {}", key.source_port),
+        ip_protocol::FRAGMENT => format!("fragment {source} > {destination}"),
+        number => format!("protocol {number} {source} > {destination}"),
+    }
+}
+
+/// Writes the packet that begins a flow: a SYN, a datagram, an echo request, or a bare header.
+fn first_packet(key: &FlowKey) -> Option<Vec<u8>> {
+    let bytes = match key.protocol {
+        ip_protocol::TCP => tcp::HEADER_BYTES,
+        ip_protocol::UDP | ip_protocol::ICMP | ip_protocol::ICMPV6 => 8,
+        _ => 0,
+    };
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    let (start, addresses) = match (key.source_ip(), key.destination_ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            frame.extend([0x08, 0x00]);
+            frame.resize(14 + ipv4::HEADER_BYTES + bytes, 0);
+            let header = ipv4::Repr::new(source, destination, key.protocol, bytes as u16);
+            header.emit(frame.get_mut(14..)?).ok()?;
+            let addresses = Addresses::V4 {
+                source,
+                destination,
+            };
+            (14 + ipv4::HEADER_BYTES, addresses)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            frame.extend([0x86, 0xdd]);
+            frame.resize(14 + ipv6::HEADER_BYTES + bytes, 0);
+            let header = ipv6::Repr::new(source, destination, key.protocol, bytes as u16);
+            header.emit(frame.get_mut(14..)?).ok()?;
+            let addresses = Addresses::V6 {
+                source,
+                destination,
+            };
+            (14 + ipv6::HEADER_BYTES, addresses)
+        }
+        _ => return None,
+    };
+    let segment = frame.get_mut(start..)?;
+    let (identifier, sequence) = (key.source_port, 1);
+    match (key.protocol, addresses) {
+        (ip_protocol::TCP, _) => {
+            let syn = tcp::Repr {
+                source_port: key.source_port,
+                destination_port: key.destination_port,
+                sequence: 1,
+                acknowledgement: 0,
+                flags: tcp::Flags::SYN,
+                window: 65_535,
+                urgent: 0,
+                options: &[],
+            };
+            syn.emit(segment, &addresses).ok()?
+        }
+        (ip_protocol::UDP, _) => {
+            let datagram = udp::Repr {
+                source_port: key.source_port,
+                destination_port: key.destination_port,
+            };
+            datagram.emit(segment, &addresses).ok()?
+        }
+        (ip_protocol::ICMP, _) => {
+            let echo = icmpv4::Repr::EchoRequest {
+                identifier,
+                sequence,
+            };
+            echo.emit(segment).ok()?
+        }
+        (
+            ip_protocol::ICMPV6,
+            Addresses::V6 {
+                source,
+                destination,
+            },
+        ) => {
+            let echo = icmpv6::Repr::EchoRequest {
+                identifier,
+                sequence,
+            };
+            echo.emit(segment, source, destination).ok()?
+        }
+        _ => 0,
+    };
+    Some(frame)
 }
 
 /// The configuration with another file of rules; `None` if there is no firewall then.
@@ -204,7 +331,7 @@ mod tests {
     use super::*;
     use filter::pipeline::Fate;
     use filter::verdict::Verdict;
-    use wire::{Addresses, DropReason, ip_protocol, ipv4, udp};
+    use wire::DropReason;
 
     const NODE: &str = r#"
 [[port]]
@@ -237,6 +364,36 @@ inside = "lan"
         };
         header.emit(&mut frame[34..], &addresses).unwrap();
         frame
+    }
+
+    #[test]
+    fn the_first_packet_of_a_flow_reads_back() {
+        let address = |last: u8| {
+            let v4 = crate::prefix::mapped(&IpAddr::V4([192, 0, 2, last].into()));
+            let v6 = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into());
+            [v4, v6.octets()]
+        };
+        for family in 0..2 {
+            for protocol in [6, 17, [1, 58][family], 47] {
+                let mut key = FlowKey {
+                    source: address(1)[family],
+                    destination: address(2)[family],
+                    protocol,
+                    ..FlowKey::default()
+                };
+                if protocol != 47 {
+                    key.source_port = 4000;
+                    key.destination_port = match protocol {
+                        1 => 8 << 8,
+                        58 => 128 << 8,
+                        _ => 80,
+                    };
+                }
+                let frame = first_packet(&key).unwrap();
+                let layout = wire::parse(&frame).unwrap();
+                assert_eq!(FlowKey::from_layout(&layout, &frame), Some(key));
+            }
+        }
     }
 
     #[test]

@@ -106,6 +106,9 @@ pub enum ReloadError {
         /// Paths of the configuration.
         paths: Vec<String>,
     },
+    /// The node's firewall takes no file of rules.
+    #[error("the node's firewall has no file of rules that others could replace")]
+    NoRules,
     /// A worker does not read its messages.
     #[error("a worker does not take the new configuration")]
     Busy,
@@ -120,6 +123,7 @@ impl ReloadError {
         match self {
             Self::Plan(error) => error.problems.first().map(|p| p.remedy.clone()),
             Self::Structure { .. } => Some("restart the node".into()),
+            Self::NoRules => Some("give the configuration `rules` under [firewall]".into()),
             Self::Busy => Some("see in `tidegate stats` whether the worker lives".into()),
             Self::Stopped | Self::Rules(_) | Self::Guard(_) => None,
         }

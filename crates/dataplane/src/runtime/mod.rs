@@ -6,6 +6,7 @@ mod host;
 mod open;
 mod reload;
 mod report;
+mod rules;
 mod watch;
 mod workers;
 
@@ -24,6 +25,7 @@ use wire::Instant;
 pub use capture::Capture;
 pub use error::{ReloadError, StartError};
 pub use host::Lease;
+pub use rules::RulesBefore;
 pub use workers::Links;
 
 use crate::firewall::{Firewall, Reporter, SessionWatch, load_guard, load_rules};

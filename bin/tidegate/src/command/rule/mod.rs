@@ -2,6 +2,7 @@
 
 pub(crate) mod diff;
 pub(crate) mod explain;
+pub(crate) mod live;
 mod node;
 mod packet;
 mod text;

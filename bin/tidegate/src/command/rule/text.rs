@@ -1,34 +1,12 @@
 //! Packets, connections and rules in words.
 
 use control::api::{ConnectionState, FlowOutcome, RuleReference};
+pub(super) use dataplane::firewall::flow_text as flow;
 use filter::packet::{CtState, CtStatus};
 use filter::pipeline::{Connection, Fate, Stage};
 use filter::rehearsal::{Account, Question};
 use filter::rules::Ruleset;
 use filter::verdict::{NatKind, RuleId, Verdict};
-use wire::{FlowKey, ip_protocol};
-
-/// A flow: protocol, and both ends.
-pub(super) fn flow(key: &FlowKey) -> String {
-    let (source, destination) = (key.source_ip(), key.destination_ip());
-    let end = |ip: std::net::IpAddr, port: u16| std::net::SocketAddr::new(ip, port).to_string();
-    match key.protocol {
-        ip_protocol::TCP | ip_protocol::UDP => format!(
-            "{} {} > {}",
-            if key.protocol == ip_protocol::TCP {
-                "tcp"
-            } else {
-                "udp"
-            },
-            end(source, key.source_port),
-            end(destination, key.destination_port)
-        ),
-        ip_protocol::ICMP => format!("icmp {source} > {destination} id {}", key.source_port),
-        ip_protocol::ICMPV6 => format!("icmpv6 {source} > {destination} id {}", key.source_port),
-        ip_protocol::FRAGMENT => format!("fragment {source} > {destination}"),
-        number => format!("protocol {number} {source} > {destination}"),
-    }
-}
 
 /// Where a connection stands.
 pub(super) fn connection(connection: &Connection) -> ConnectionState {
