@@ -15,12 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at what the programs report.
 const TICK: Duration = Duration::from_millis(100);
 const PING_INTERVAL: Duration = Duration::from_millis(100);
-/// Datagrams a second of the stream and of the strays.
-const STREAM_RATE: u32 = 20_000;
+/// Datagrams a second of the stream, fewer where the node is not optimised, and of the strays.
+const STREAM_RATE: u32 = if cfg!(debug_assertions) { 5000 } else { 20_000 };
 const STRAY_RATE: u32 = 400;
 /// SYNs a second of the scan and of the flood.
 const SCAN_RATE: u32 = 2000;
-const FLOOD_RATE: u32 = 20_000;
+const FLOOD_RATE: u32 = STREAM_RATE;
 
 /// A part of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,9 @@ impl Phase {
             Self::Ping6 => "the same over IPv6, with neighbour discovery",
             Self::Download => {
                 "the client downloads by HTTP over TCP, masqueraded, as fast as it can"
+            }
+            Self::Stream if cfg!(debug_assertions) => {
+                "the client sends 5,000 UDP datagrams a second"
             }
             Self::Stream => "the client sends 20,000 UDP datagrams a second",
             Self::Strays => "packets without a route, and packets whose TTL runs out",
@@ -167,12 +170,12 @@ pub(super) fn perform(
         },
     };
     let after = match phase {
-        // What the node told about it may be on its way.
-        Phase::Scan | Phase::Flood => {
+        Phase::Quiet => stage.stats(),
+        // The last packets, and what the node told about them, may be on their way.
+        _ => {
             std::thread::sleep(TICK);
             stage.stats()
         }
-        _ => stage.stats(),
     };
     let stopped_pkts = stopped(&after).saturating_sub(stopped(&before));
     let result = match result {
