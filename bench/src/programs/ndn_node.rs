@@ -267,12 +267,10 @@ pub(crate) fn main() -> Result<()> {
     // Puts the names into the content store.
     rig.traffic(None, "/e", NAMES, Duration::from_secs(1))?;
     let (mut unix_hits, mut udp_hits, mut forwarded) = (Vec::new(), Vec::new(), Vec::new());
-    let mut first = 0;
-    for _ in 0..arguments.options.rounds {
+    for round in 0..arguments.options.rounds {
         unix_hits.push(rig.traffic(None, "/e", NAMES, window)?);
         udp_hits.push(rig.traffic(udp, "/e", NAMES, window)?);
-        first += 1 << 32;
-        let prefix = format!("/e/{first}");
+        let prefix = format!("/e/{round}");
         forwarded.push(rig.traffic(None, &prefix, u64::from(u32::MAX), window)?);
     }
     let (left, right) = (&rig.line.left, &rig.line.right);
