@@ -15,11 +15,7 @@ mod rule_targets;
 mod stack_targets;
 
 /// Damaged copies of each input.
-const COPIES: u64 = if cfg!(debug_assertions) {
-    12_000
-} else {
-    20_000
-};
+const COPIES: u64 = if cfg!(debug_assertions) { 300 } else { 20_000 };
 
 /// xorshift64*: the same damage everywhere.
 struct Random(u64);

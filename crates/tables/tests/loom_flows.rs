@@ -197,7 +197,8 @@ fn a_pair_disappears_at_once() {
 #[test]
 fn one_reply_key_has_one_connection() {
     model(2, || {
-        let flows = Arc::new(flows(6));
+        // Room for all three keys, wherever they hash to.
+        let flows = Arc::new(flows(12));
         let other = {
             let flows = Arc::clone(&flows);
             thread::spawn(move || {
