@@ -269,7 +269,7 @@ impl Nat {
     }
 
     /// Makes tables for up to `workers` workers in `memory`: empty ones if it is zeroed. Mappings that are there
-    /// are kept, what follows from them and from connections is forgotten: [`repair`](Self::repair) makes it anew.
+    /// are kept, what follows from them and from connections is forgotten: `repair` makes it anew.
     pub fn with_memory(
         memory: NatMemory,
         policy: NatPolicy,

@@ -53,7 +53,7 @@ impl NatMemory {
     }
 }
 
-/// What [`Nat::repair`] found and set right.
+/// What the recovery of the mappings found and set right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NatRepairs {
     /// Mappings that are there now.
