@@ -51,7 +51,6 @@ pub(crate) fn main() -> Result<()> {
     };
     let files_before = shared_files();
     let mut report = Report::new("restart");
-    bench::run_in_real_time(&mut report);
     let mut rig = Rig::new(&RigOptions {
         receive_on_dut_cpu: false,
         ..RigOptions::new(Dut::Node(node_options.clone()))

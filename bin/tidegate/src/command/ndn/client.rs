@@ -23,6 +23,8 @@ const SOCKETS: [&str; 2] = ["/run/nfd/nfd.sock", "/run/nfd.sock"];
 const PORT: u16 = 6363;
 /// How long management may take (ms).
 const COMMAND_MS: u64 = 4000;
+/// Room that a UDP socket asks for, for datagrams received.
+const UDP_RECEIVE_BYTES: usize = 4 << 20;
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(4);
 /// Bytes that are read at once.
@@ -550,6 +552,8 @@ fn connect(uri: &str) -> Result<Socket, Failure> {
                 ([0_u16; 8], 0).into()
             };
             let socket = UdpSocket::bind(any)?;
+            // A window of answers may come at once; the kernel gives what it allows.
+            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, UDP_RECEIVE_BYTES);
             socket.connect(address)?;
             Ok(Socket::Udp(socket))
         }
