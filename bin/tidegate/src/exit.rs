@@ -21,6 +21,17 @@ pub(crate) enum Exit {
     NotFound = 5,
 }
 
+impl Exit {
+    /// Tells how a command ends that could not read or find a file.
+    pub(crate) fn of_file(error: &std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::NotFound => Self::NotFound,
+            std::io::ErrorKind::PermissionDenied => Self::Refused,
+            _ => Self::Failed,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         ExitCode::from(exit as u8)

@@ -7,6 +7,8 @@
 
 use std::path::Path;
 
+use graph::fault::Random;
+
 #[path = "../../../fuzz/src/filter_targets.rs"]
 mod filter_targets;
 #[path = "../../../fuzz/src/rule_targets.rs"]
@@ -17,16 +19,9 @@ mod stack_targets;
 /// Damaged copies of each input.
 const COPIES: u64 = if cfg!(debug_assertions) { 300 } else { 20_000 };
 
-/// xorshift64*: the same damage everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound.max(1)
-    }
+/// A number below `bound`.
+fn below(random: &mut Random, bound: usize) -> usize {
+    random.below(bound.max(1) as u64) as usize
 }
 
 /// Feeds a target its corpus, then copies in which bytes are changed, taken out, doubled or taken from
@@ -46,24 +41,24 @@ fn replay(name: &str, target: fn(&[u8])) {
         .collect();
     assert!(!inputs.is_empty(), "{} is empty", folder.display());
     inputs.iter().for_each(|input| target(input));
-    let mut random = Random(0x5eed);
+    let mut random = Random::new(0x5eed);
     for input in &inputs {
         for _ in 0..COPIES {
             let mut copy = input.clone();
-            for _ in 0..=random.below(6) {
-                let at = random.below(copy.len());
-                match random.below(5) {
+            for _ in 0..=below(&mut random, 6) {
+                let at = below(&mut random, copy.len());
+                match below(&mut random, 5) {
                     0 => copy.truncate(at),
                     1 if at < copy.len() => drop(copy.remove(at)),
-                    2 if at < copy.len() => copy[at] = random.below(256) as u8,
+                    2 if at < copy.len() => copy[at] = below(&mut random, 256) as u8,
                     3 => {
-                        let other = &inputs[random.below(inputs.len())];
-                        let from = random.below(other.len());
-                        let to = (from + 1 + random.below(40)).min(other.len());
+                        let other = &inputs[below(&mut random, inputs.len())];
+                        let from = below(&mut random, other.len());
+                        let to = (from + 1 + below(&mut random, 40)).min(other.len());
                         copy.splice(at..at, other[from..to].iter().copied());
                     }
                     _ => {
-                        let end = (at + 1 + random.below(20)).min(copy.len());
+                        let end = (at + 1 + below(&mut random, 20)).min(copy.len());
                         copy.extend_from_within(at..end);
                     }
                 }

@@ -87,11 +87,7 @@ pub(crate) fn load(path: &Path) -> Result<Config, Failure> {
 
 fn read_exit(error: &ConfigError) -> Exit {
     match error {
-        ConfigError::Read { source, .. } => match source.kind() {
-            std::io::ErrorKind::NotFound => Exit::NotFound,
-            std::io::ErrorKind::PermissionDenied => Exit::Refused,
-            _ => Exit::Failed,
-        },
+        ConfigError::Read { source, .. } => Exit::of_file(source),
         ConfigError::Invalid { .. } => Exit::Failed,
     }
 }

@@ -264,38 +264,20 @@ pub(super) struct Out<'a> {
 impl Out<'_> {
     /// Sends a network packet by a face that is this worker's to send by.
     pub(super) fn transmit(&mut self, face: FaceId, header: &LpHeader<'_>, packet: &[u8]) {
-        let outputs = &mut *self.outputs;
-        let Some(link) = outputs.links.get_mut(face) else {
-            return outputs.drop(DropReason::NdnFaceDown);
+        let now = self.now;
+        let sent = self.on_link(face, |service, queued_bytes, write| {
+            service.send(now, header, packet, queued_bytes, &mut |frame: &[u8]| {
+                write(frame)
+            })
+        });
+        let Some((result, lost)) = sent else {
+            return self.outputs.drop(DropReason::NdnFaceDown);
         };
-        let mut hands = Hands {
-            pool: self.pool,
-            outlets: self.outlets,
-            forwarding: self.forwarding,
-            udp: &mut outputs.udp,
-            dirty: &mut outputs.dirty,
-            face,
-            bytes: 0,
-            lost: 0,
-        };
-        let transport = &mut link.transport;
-        let queued = match transport {
-            Transport::Stream(stream) => stream.queued_bytes() as u64,
-            _ => 0,
-        };
-        let result = link
-            .service
-            .send(self.now, header, packet, queued, &mut |frame| {
-                hands.write(transport, frame);
-            });
-        link.out_bytes += hands.bytes;
-        link.lost += hands.lost;
-        let lost = hands.lost;
         if lost > 0 {
-            outputs.drops[DropReason::NdnLinkLoss as usize] += lost;
+            self.outputs.drops[DropReason::NdnLinkLoss as usize] += lost;
         }
         if let Err(reason) = result {
-            outputs.drop(reason);
+            self.outputs.drop(reason);
         }
     }
 
@@ -305,10 +287,18 @@ impl Out<'_> {
         face: FaceId,
         act: impl FnOnce(&mut LinkService, &mut dyn FnMut(&[u8])),
     ) {
+        self.on_link(face, |service, _, write| act(service, write));
+    }
+
+    /// Gives `act` the link of a face, the bytes that wait in its transport, and what writes a frame to it.
+    /// Returns what `act` does and how many frames were lost, or `None` if the face is gone.
+    fn on_link<R>(
+        &mut self,
+        face: FaceId,
+        act: impl FnOnce(&mut LinkService, u64, &mut dyn FnMut(&[u8])) -> R,
+    ) -> Option<(R, u64)> {
         let outputs = &mut *self.outputs;
-        let Some(link) = outputs.links.get_mut(face) else {
-            return;
-        };
+        let link = outputs.links.get_mut(face)?;
         let mut hands = Hands {
             pool: self.pool,
             outlets: self.outlets,
@@ -320,11 +310,16 @@ impl Out<'_> {
             lost: 0,
         };
         let transport = &mut link.transport;
-        act(&mut link.service, &mut |frame| {
-            hands.write(transport, frame)
+        let queued_bytes = match transport {
+            Transport::Stream(stream) => stream.queued_bytes() as u64,
+            _ => 0,
+        };
+        let done = act(&mut link.service, queued_bytes, &mut |frame| {
+            hands.write(transport, frame);
         });
         link.out_bytes += hands.bytes;
         link.lost += hands.lost;
+        Some((done, hands.lost))
     }
 }
 

@@ -20,6 +20,13 @@ use client::Connection;
 use crate::cli::Global;
 use crate::exit::{Exit, Failure};
 
+/// The value below which a share of the sorted samples lies; 0 without samples.
+fn quantile<T: Copy + Default>(sorted: &[T], share: f64) -> T {
+    let index = (sorted.len() as f64 * share) as usize;
+    let last = sorted.len().saturating_sub(1);
+    sorted.get(index.min(last)).copied().unwrap_or_default()
+}
+
 pub(crate) fn run(global: &Global, ndn: &Ndn) -> Result<(), Failure> {
     let mut connection = Connection::open(ndn.transport.as_deref())?;
     let client = &mut connection;

@@ -79,12 +79,7 @@ const fn text(reason: NackReason) -> &'static str {
 fn report(global: &Global, prefix: &str, summary: &mut Summary) -> Result<(), Failure> {
     let rtts = &mut summary.rtts;
     rtts.sort_unstable();
-    let at = |share: f64| {
-        let index = (rtts.len() as f64 * share) as usize;
-        rtts.get(index.min(rtts.len().saturating_sub(1)))
-            .copied()
-            .unwrap_or(0)
-    };
+    let at = |share| super::quantile(rtts, share);
     let mean = rtts.iter().sum::<u64>() / (rtts.len() as u64).max(1);
     let (min, p50, p99, max) = (at(0.0), at(0.5), at(0.99), at(1.0));
     if global.json {

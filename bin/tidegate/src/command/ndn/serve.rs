@@ -34,13 +34,11 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
         std::fs::read(path).map(|read| bytes = read)
     };
     result.map_err(|error| {
-        let exit = match error.kind() {
-            std::io::ErrorKind::NotFound => Exit::NotFound,
-            std::io::ErrorKind::PermissionDenied => Exit::Refused,
-            _ => Exit::Failed,
-        };
         let context = format!("cannot read {}", path.display());
-        Failure::new(exit, anyhow::Error::from(error).context(context))
+        Failure::new(
+            Exit::of_file(&error),
+            anyhow::Error::from(error).context(context),
+        )
     })?;
     Ok(bytes)
 }

@@ -125,12 +125,7 @@ pub(super) fn client(
     }
     let seconds = start.elapsed().as_secs_f64();
     rtts.sort_unstable();
-    let at = |share: f64| {
-        let index = (rtts.len() as f64 * share) as usize;
-        rtts.get(index.min(rtts.len().saturating_sub(1)))
-            .copied()
-            .unwrap_or(0)
-    };
+    let at = |share| super::quantile(&rtts, share);
     let rate = answered as f64 / seconds;
     if global.json {
         output::print_json(&json!({

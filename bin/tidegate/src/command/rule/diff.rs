@@ -49,13 +49,8 @@ pub(crate) fn run(global: &Global, args: &RuleDiffArgs) -> Result<(), Failure> {
 /// Reads a file of rules.
 fn read(path: &Path) -> Result<Source, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        let exit = match error.kind() {
-            std::io::ErrorKind::NotFound => Exit::NotFound,
-            std::io::ErrorKind::PermissionDenied => Exit::Refused,
-            _ => Exit::Failed,
-        };
         Failure::new(
-            exit,
+            Exit::of_file(&error),
             anyhow::Error::from(error).context(path.display().to_string()),
         )
     })?;

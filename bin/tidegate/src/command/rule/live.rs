@@ -134,13 +134,8 @@ fn denied_text(denied: &[DeniedConnection]) -> String {
 /// The node may run in another directory.
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::fs::canonicalize(path).map_err(|error| {
-        let exit = match error.kind() {
-            std::io::ErrorKind::NotFound => Exit::NotFound,
-            std::io::ErrorKind::PermissionDenied => Exit::Refused,
-            _ => Exit::Failed,
-        };
         Failure::new(
-            exit,
+            Exit::of_file(&error),
             anyhow::Error::from(error).context(path.display().to_string()),
         )
     })
