@@ -86,6 +86,8 @@ golden! {
     neighbour_on_unknown_port: "[[port]]\nname = \"wan\"\n[[neighbour]]\naddress = \"192.0.2.9\"\nmac = \"02:00:00:00:00:09\"\nport = \"lan\"\n";
     pcap_without_file: "[[port]]\nname = \"trace\"\ndriver = \"pcap\"\n";
     relative_control_socket: "[node]\ncontrol_socket = \"tidegate.sock\"\n[[port]]\nname = \"wan\"\n";
+    group_without_a_dpdk_port: "[dpdk]\ngroup = \"edge 1\"\nguests = 99\n[[port]]\nname = \"wan\"\n";
+    guest_with_guests: "[node]\ncpus = [0, 1]\nhuge_pages = \"never\"\n[dpdk]\ngroup = \"edge\"\nguests = 1\nguest = 0\n[[port]]\nname = \"wan\"\ndriver = \"dpdk\"\ndevice = \"net_null0\"\n";
     several_problems: "[node]\ncpus = [1, 1]\nframes_per_worker = 1\n[[port]]\nname = \"wan\"\naddresses = [\"0.0.0.0/0\"]\n";
 }
 

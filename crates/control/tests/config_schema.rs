@@ -22,6 +22,9 @@ fn with_line(table: &keys::TableDoc, line: &str) -> String {
         _ => "",
     };
     text.push_str(extra);
+    if table.name == "dpdk" {
+        text.push_str("[[port]]\nname = \"nic\"\ndriver = \"dpdk\"\ndevice = \"net_null0\"\n");
+    }
     if table.name != "port" {
         text.push_str("[[port]]\nname = \"wan\"\naddresses = [\"192.0.2.1/24\"]\n");
     }
@@ -70,6 +73,9 @@ fn every_example_is_right() {
 #[test]
 fn every_key_is_described() {
     let text = r#"
+[dpdk]
+group = "edge"
+guest = 0
 [[port]]
 name = "a"
 driver = "pcap"

@@ -6,8 +6,10 @@
 //! (a memif client; virtio-user) and passes frames on to the wires.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::need;
 use crate::netns::NetnsError;
 use crate::peer::testpmd::{Testpmd, TestpmdError, TestpmdOptions};
 use crate::topology::{Line, Side};
@@ -236,5 +238,55 @@ impl Drop for HugePages {
     fn drop(&mut self) {
         // Who took the permission away meanwhile keeps the pages.
         let _ = std::fs::write(PAGES, self.before.to_string());
+    }
+}
+
+/// Huge pages and a hugetlbfs, as processes need that share DPDK; both are as before when it is dropped.
+#[derive(Debug)]
+pub struct SharedMemory {
+    mount: Option<PathBuf>,
+    _pages: HugePages,
+}
+
+impl SharedMemory {
+    /// Makes `pages` huge pages free, for a test of that name; says loudly if it cannot be.
+    pub fn get(test: &str, pages: u64) -> Option<Self> {
+        if !need::root(test) || !need::program(test, "mount") {
+            return None;
+        }
+        let reserved = HugePages::reserve(pages + pages / 2).ok()?;
+        let what = format!("{pages} huge pages of 2 MiB");
+        if !need::need(test, &what, HugePages::free() >= pages) {
+            return None;
+        }
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mounted = |line: &str| line.split(' ').nth(2) == Some("hugetlbfs");
+        let mount = if mounts.lines().any(mounted) {
+            None
+        } else {
+            let name = format!("tidegate-lab-huge-{}", std::process::id());
+            let directory = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&directory).ok()?;
+            let mut mount = Command::new("mount");
+            let mount = mount.args(["-t", "hugetlbfs", "none"]).arg(&directory);
+            let done = mount.status().is_ok_and(|status| status.success());
+            if !need::need(test, "a hugetlbfs", done) {
+                return None;
+            }
+            Some(directory)
+        };
+        Some(Self {
+            mount,
+            _pages: reserved,
+        })
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        if let Some(directory) = &self.mount {
+            let _ = Command::new("umount").arg(directory).status();
+            let _ = std::fs::remove_dir(directory);
+        }
     }
 }

@@ -134,6 +134,34 @@ pub const TABLES: &[TableDoc] = &[
         ],
     },
     TableDoc {
+        name: "dpdk",
+        many: false,
+        text: "Nodes of this machine that share DPDK: one is the primary process, the others are its guests, each with one worker and a queue of each port. All need huge pages and a mounted hugetlbfs.",
+        keys: &[
+            key(
+                "group",
+                "letters, digits, `-` and `_`; 32 at most",
+                "required",
+                "group = \"edge\"",
+                "Name that the nodes have in common: DPDK's file prefix.",
+            ),
+            key(
+                "guests",
+                "integer, 0 to 63",
+                "0",
+                "guests = 1",
+                "Guests that may join this node, the primary process: each port has a queue more for each.",
+            ),
+            key(
+                "guest",
+                "integer, 0 to 62",
+                "none: the node is the primary process",
+                "guest = 0",
+                "This node is that guest of the primary process, whose frames and devices it uses.",
+            ),
+        ],
+    },
+    TableDoc {
         name: "port",
         many: true,
         text: "A port: where packets enter and leave.",

@@ -22,8 +22,8 @@ pub use ndn::{
     UnsolicitedConfig,
 };
 pub use schema::{
-    BridgeConfig, Config, DriverConfig, HostConfig, HugePagesConfig, IdleConfig, IdleMode,
-    LinkConfig, NeighbourConfig, NodeConfig, PortConfig, RouteConfig,
+    BridgeConfig, Config, DpdkConfig, DriverConfig, HostConfig, HugePagesConfig, IdleConfig,
+    IdleMode, LinkConfig, NeighbourConfig, NodeConfig, PortConfig, RouteConfig,
 };
 
 /// Reads and checks a configuration file.

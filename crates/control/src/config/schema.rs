@@ -16,6 +16,9 @@ pub struct Config {
     pub node: NodeConfig,
     /// `[idle]`: how workers wait for packets.
     pub idle: IdleConfig,
+    /// `[dpdk]`: other nodes that share DPDK's ports and memory; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dpdk: Option<DpdkConfig>,
     /// `[[port]]`: the ports, in the order of their ids.
     pub port: Vec<PortConfig>,
     /// `[[bridge]]`: learning bridges over ports.
@@ -94,6 +97,21 @@ pub enum HugePagesConfig {
     Require,
     /// Not at all.
     Never,
+}
+
+/// `[dpdk]`: nodes on this machine that share ports, frames and tables (LF-2). One is the primary process, which
+/// starts first and has a queue of each port for every guest; the others are guests, of one worker each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DpdkConfig {
+    /// What the nodes have in common: DPDK's file prefix.
+    pub group: String,
+    /// Guests that may join this node, the primary.
+    #[serde(default)]
+    pub guests: u16,
+    /// This node is the guest of that number; absent: it is the primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<u16>,
 }
 
 /// `[idle]`: the hybrid interrupt/polling policy (IO-2).

@@ -25,6 +25,14 @@ pub enum StartError {
     /// There is no memory for frames.
     #[error("no memory for frames")]
     Memory(#[from] io::RegionError),
+    /// Other nodes do not share DPDK with this one.
+    #[error("cannot share DPDK with the nodes of group `{group}`: {source}")]
+    Sharing {
+        /// The group's name.
+        group: String,
+        /// Why not.
+        source: io::dpdk::process::SharingError,
+    },
     /// A port cannot be opened.
     #[error(transparent)]
     Port(#[from] io::port::OpenError),
@@ -78,7 +86,12 @@ impl StartError {
                 Some("run as root, or write `driver = \"auto\"`; see `tidegate doctor`".into())
             }
             Self::Ndn(error) => error.remedy(),
-            Self::Port(_) | Self::Rules(_) | Self::Guard(_) | Self::State(_) => None, // the error says it itself
+            // These say it themselves.
+            Self::Port(_)
+            | Self::Rules(_)
+            | Self::Guard(_)
+            | Self::State(_)
+            | Self::Sharing { .. } => None,
             Self::Graph(_) => Some("join some of the bridges".into()),
             Self::MemDriver { .. } => Some("write `driver = \"auto\"`".into()),
             Self::Worker { .. } | Self::Thread(_) => {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use control::Config;
-use control::config::{DriverConfig, HugePagesConfig, PortConfig};
+use control::config::{DpdkConfig, DriverConfig, HugePagesConfig, PortConfig};
 use io::af_packet::AfPacketSpec;
 use io::af_xdp::AfXdpSpec;
+use io::dpdk::process::{self, SharedFrames, SharingError};
 use io::dpdk::{DeviceStatus, DpdkSpec};
 use io::interface::{Link, MacAddress};
 use io::pcap::PcapSpec;
@@ -84,6 +85,12 @@ impl OpenedPort {
 /// Maps the memory for frames, one pool a worker; the kernel fills it in while the ports are opened.
 pub(super) fn pools(config: &Config, workers: u16) -> Result<Vec<Pool>, StartError> {
     let node = &config.node;
+    if let Some(dpdk) = &config.dpdk {
+        return shared_pools(dpdk, config, workers).map_err(|source| StartError::Sharing {
+            group: dpdk.group.clone(),
+            source,
+        });
+    }
     let huge = match node.huge_pages {
         HugePagesConfig::Auto => HugePages::Auto,
         HugePagesConfig::Require => HugePages::Require,
@@ -95,6 +102,24 @@ pub(super) fn pools(config: &Config, workers: u16) -> Result<Vec<Pool>, StartErr
         node.frame_bytes,
         huge,
     )?)
+}
+
+/// Makes memory for the frames of this node and its guests in DPDK's, or finds a guest's part of it.
+fn shared_pools(
+    dpdk: &DpdkConfig,
+    config: &Config,
+    workers: u16,
+) -> Result<Vec<Pool>, SharingError> {
+    if let Some(guest) = dpdk.guest {
+        return process::join(&dpdk.group, guest).map(|pool| vec![pool]);
+    }
+    let frames = SharedFrames {
+        frames_per_worker: config.node.frames_per_worker,
+        frame_bytes: config.node.frame_bytes,
+        workers,
+        guests: dpdk.guests,
+    };
+    process::host(&dpdk.group, frames)
 }
 
 /// Returns the kind of pages in force, and why better ones were refused.

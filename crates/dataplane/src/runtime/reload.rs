@@ -109,6 +109,10 @@ fn what_can_be(old: &Config, new: &Config, mtus: &[u16]) -> (Config, Vec<String>
         effective.node = old.node.clone();
         paths.push("node".to_owned());
     }
+    if old.dpdk != new.dpdk {
+        effective.dpdk = old.dpdk.clone();
+        paths.push("dpdk".to_owned());
+    }
     if old.host != new.host {
         effective.host = old.host.clone();
         paths.push("host".to_owned());

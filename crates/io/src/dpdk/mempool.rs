@@ -88,17 +88,20 @@ pub(super) struct PortPools {
 
 static REGIONS: Mutex<Vec<RegionPools>> = Mutex::new(Vec::new());
 
-/// Says that a port over the region is closed. When none is left open, `free` gets every slot that a driver
-/// has kept.
-pub(super) fn port_closed(region: &Arc<Region>, mut free: impl FnMut(*mut u8)) {
+/// Says that a port over the region is closed; tells whether none is left open. If none is, `free` gets every
+/// slot that a driver of this process has kept.
+pub(super) fn port_closed(region: &Arc<Region>, mut free: impl FnMut(*mut u8)) -> bool {
     let Ok(mut regions) = REGIONS.lock() else {
-        return;
+        return false;
     };
     let known = regions.iter_mut().find(|r| Arc::ptr_eq(&r.region, region));
-    let Some(known) = known else { return };
+    let Some(known) = known else { return false };
     known.ports -= 1;
-    if known.ports > 0 || known.first > 0 {
-        return;
+    if known.ports > 0 {
+        return false;
+    }
+    if known.first > 0 {
+        return true;
     }
     for pool in known.pools.iter().take(known.workers.into()) {
         let mut next = 0;
@@ -111,6 +114,7 @@ pub(super) fn port_closed(region: &Arc<Region>, mut free: impl FnMut(*mut u8)) {
             }
         }
     }
+    true
 }
 
 /// Returns the mempools over a region whose pools were split among `workers`, made at the first call; counts

@@ -26,9 +26,13 @@ mod open;
 #[cfg(feature = "dpdk")]
 #[expect(unsafe_code, reason = "finds memory that several processes share")]
 pub mod process;
+#[cfg(not(feature = "dpdk"))]
+#[path = "absent.rs"]
+pub mod process;
 #[cfg(feature = "dpdk")]
 #[expect(unsafe_code, reason = "calls DPDK to receive, send and sleep")]
 mod queue;
+mod sharing;
 
 #[cfg(feature = "dpdk")]
 pub(crate) use open::open;

@@ -319,11 +319,14 @@ impl DpdkQueue {
         flags
     }
 
-    /// Gives all frames back to the device that another process owns; returns 0: none is lost.
+    /// Gives all frames back to the process that owns the device. Returns how many it has that were this
+    /// process's, once the last of its ports is closed: all of them.
     fn leave(&mut self, pool: &mut Pool) -> usize {
         while self.give(pool, BATCH_MAX as u32, true) > 0 {}
-        mempool::port_closed(&self.region, |_| {});
-        0
+        match mempool::port_closed(&self.region, |_| {}) {
+            true => pool.capacity() - pool.available(),
+            false => 0,
+        }
     }
 
     /// Counts and frees the first frame of the batch, which cannot be sent.

@@ -12,7 +12,7 @@ use io::dpdk::DpdkSpec;
 use io::dpdk::process::{self, SharedFrames};
 use io::port::{DriverSpec, PortSpec};
 use io::{Batch, Pool, PortId, Queue};
-use lab::vdev::HugePages;
+use lab::vdev::SharedMemory;
 use tables::flow_map::FlowMap;
 use tables::quiescent::Domain;
 use tables::segment::{Segment, SegmentError};
@@ -159,12 +159,12 @@ impl Member {
                 Err(error) => error.to_string(),
             },
             ["close"] => {
-                let lost: usize = self
+                let gave: usize = self
                     .queues
                     .iter_mut()
                     .map(|queue| queue.close(&mut self.pool))
                     .sum();
-                format!("lost {lost}, has {}", self.pool.available())
+                format!("gave {gave}, has {}", self.pool.available())
             }
             other => format!("what is {other:?}?"),
         }
@@ -286,50 +286,10 @@ impl Drop for Process {
     }
 }
 
-/// Huge pages and a hugetlbfs, both as before when it is dropped.
-struct Memory {
-    mount: Option<tempfile::TempDir>,
-    _pages: HugePages,
-}
-
-impl Memory {
-    fn get(test: &str) -> Option<Self> {
-        if !lab::need::root(test) || !lab::need::program(test, "mount") {
-            return None;
-        }
-        let pages = HugePages::reserve(96).unwrap();
-        if !lab::need::need(test, "64 huge pages of 2 MiB", HugePages::free() >= 64) {
-            return None;
-        }
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        let mounted = |line: &str| line.split(' ').nth(2) == Some("hugetlbfs");
-        let mount = (!mounts.lines().any(mounted)).then(|| {
-            let directory = tempfile::tempdir().unwrap();
-            let mut mount = Command::new("mount");
-            let mount = mount
-                .args(["-t", "hugetlbfs", "none"])
-                .arg(directory.path());
-            assert!(mount.status().unwrap().success());
-            directory
-        });
-        Some(Self {
-            mount,
-            _pages: pages,
-        })
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        if let Some(directory) = &self.mount {
-            let _ = Command::new("umount").arg(directory.path()).status();
-        }
-    }
-}
-
 #[test]
 fn either_process_is_killed_and_the_other_goes_on() {
-    let Some(_memory) = Memory::get("either_process_is_killed_and_the_other_goes_on") else {
+    let test = "either_process_is_killed_and_the_other_goes_on";
+    let Some(_memory) = SharedMemory::get(test, 64) else {
         return;
     };
     let group = format!("tidegate-test-{}", std::process::id());
@@ -361,9 +321,8 @@ fn either_process_is_killed_and_the_other_goes_on() {
     guest.forwards(40);
     // Without what the dead one had, it would have less than half.
     assert!(guest.number("free") > 2500);
-    let lost = guest.ask("close");
-    let (lost, has) = lost.split_once(", has ").unwrap();
-    assert_eq!((lost, has), ("lost 0", "0"), "it gives them all back");
+    let given = "gave 4096, has 0";
+    assert_eq!(guest.ask("close"), given, "it gives them all back");
     drop(guest);
     let (mut guest, _) = Process::start("guest", &group);
     guest.forwards(20);
@@ -391,6 +350,6 @@ fn either_process_is_killed_and_the_other_goes_on() {
     assert_eq!(said, "runs");
     primary.forwards(20);
     assert_eq!(primary.ask("find 1"), "false", "new memory");
-    assert!(primary.ask("close").starts_with("lost 0"));
+    assert!(primary.ask("close").starts_with("gave 0"));
     let _ = std::fs::remove_dir_all(format!("/var/run/dpdk/{group}"));
 }

@@ -1,5 +1,6 @@
 //! Contradictions that the schema cannot see: names, ranges, addresses, references.
 
+mod dpdk;
 mod firewall;
 mod host;
 mod joins;
@@ -50,6 +51,7 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
     };
     checker.node();
     checker.idle();
+    checker.dpdk();
     checker.names();
     for index in 0..config.port.len() {
         checker.port(index);
