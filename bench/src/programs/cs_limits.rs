@@ -43,8 +43,8 @@ fn memory(arguments: &Arguments, report: &mut Report) -> anyhow::Result<()> {
     let sites = Sites::read(None)?;
     let scene = Scene::new(&sites, &MIXED, arguments.blocks);
     let mut config = store_config(arguments.blocks as usize, 2);
-    // Room for the prefixes that there are, as someone who knows the traffic would give it.
-    config.prefixes = arguments.blocks as usize / 20;
+    // Room for twice the prefixes that there are, as someone who knows the traffic would give it.
+    config.prefixes = arguments.blocks as usize / 64;
     let ours = Ours::new("ours", &config);
     fill(&mut *ours.access(), &scene.stored, |_| {});
     let stats = ours.store.stats();

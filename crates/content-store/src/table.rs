@@ -65,12 +65,14 @@ pub(crate) struct Locked<'a> {
 pub(crate) struct Slot<'a>(&'a AtomicU64);
 
 impl Table {
-    /// Makes a table for `nodes` nodes at a load of 0.6, with one bucket in eight for chains.
+    /// Makes a table for `nodes` nodes at a load of 0.6, with one bucket in twelve for chains.
     pub(crate) fn new(nodes: usize, pages: Pages) -> Self {
         let primary = (nodes * 5 / 3).div_ceil(WAYS).max(1);
         let primary = primary.next_multiple_of(RUN as usize);
+        // A few more, since a small table fills less evenly.
+        let chains = primary / 12 + (RUN as usize / 4).max(2);
         Self {
-            buckets: Memory::zeroed(primary + (primary / 8).max(2), pages),
+            buckets: Memory::zeroed(primary + chains, pages),
             primary,
             chained: AtomicU64::new(0),
             spare: AtomicU64::new(0),
@@ -321,7 +323,10 @@ mod tests {
             nodes += 1;
             slot.set(nodes, Node(nodes));
         }
-        assert_eq!(nodes as usize, (1 + RUN as usize / 8) * WAYS);
+        assert_eq!(
+            nodes as usize,
+            (table.buckets.len() - table.primary + 1) * WAYS
+        );
         for tag in 1..=nodes {
             assert_eq!(table.find(hash(tag), |_| true), Some(Node(tag)));
             assert_eq!(table.find(hash(tag), |_| false), None);

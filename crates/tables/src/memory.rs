@@ -27,6 +27,13 @@ pub unsafe trait Plain: Send + Sync + Sized + 'static {
 }
 
 // SAFETY: an atomic integer: every pattern of bits is valid.
+unsafe impl Plain for crate::sync::atomic::AtomicU16 {
+    fn zeroed() -> Self {
+        Self::new(0)
+    }
+}
+
+// SAFETY: an atomic integer: every pattern of bits is valid.
 unsafe impl Plain for crate::sync::atomic::AtomicU32 {
     fn zeroed() -> Self {
         Self::new(0)

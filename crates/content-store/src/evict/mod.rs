@@ -81,6 +81,14 @@ const LISTS: u64 = 1;
 /// Packets that an eviction passes over (sent round again) before it takes the next one as it is.
 const ROUNDS_MAX: usize = 1024;
 
+/// Packets that the small ring of S3-FIFO holds in a full store of `packets`: a tenth.
+const fn small_limit(packets: usize) -> usize {
+    match packets / 10 {
+        0 => 1,
+        tenth => tenth,
+    }
+}
+
 /// What a policy decides. The caller holds the lock of the packet's state, except for `touch`.
 trait Replacement {
     /// Puts a new packet into a queue; false if there is no slot.
@@ -136,18 +144,23 @@ macro_rules! dispatch {
 impl Queues {
     /// Makes the queues of a store of `packets` at most.
     pub(crate) fn new(packets: usize, policy: Policy, run: usize, pages: Pages) -> Self {
-        // A quarter more than the packets, and the holes that runs of tickets leave.
-        #[cfg(not(any(loom, shuttle)))]
-        let slots = packets + packets / 4 + 64 * run.max(1) + 64;
-        #[cfg(any(loom, shuttle))]
-        let slots = packets + 4;
+        // The main ring can hold all packets, the small one somewhat more than its tenth; both a sixteenth more,
+        // and the holes that runs of tickets leave.
+        let slots = |packets: usize| {
+            if cfg!(any(loom, shuttle)) {
+                packets + 4
+            } else {
+                packets + packets / 16 + 64 * run.max(1) + 64
+            }
+        };
+        let small_limit = small_limit(packets);
         Self {
             policy: AtomicU64::new(policy.number()),
-            small: Ring::new(SMALL, slots, pages),
-            main: Ring::new(MAIN, slots, pages),
+            small: Ring::new(SMALL, slots(small_limit), pages),
+            main: Ring::new(MAIN, slots(packets), pages),
             lists: Lists::new(LISTS),
-            ghost: Ghost::new(packets, pages),
-            small_limit: AtomicU64::new((packets / 10).max(1) as u64),
+            ghost: Ghost::new(packets - packets / 10, pages),
+            small_limit: AtomicU64::new(small_limit as u64),
             run: run.max(1) as u64,
         }
     }
@@ -173,7 +186,7 @@ impl Queues {
     /// Tells the queues how many packets the store may hold.
     pub(crate) fn set_capacity(&self, packets: usize) {
         self.small_limit
-            .store((packets / 10).max(1) as u64, Ordering::Relaxed);
+            .store(small_limit(packets) as u64, Ordering::Relaxed);
     }
 
     /// Puts a new packet into a queue; the caller holds the lock of its state.

@@ -45,6 +45,11 @@ impl Ring {
         tail.saturating_sub(self.head.load(Ordering::Relaxed)) as usize
     }
 
+    /// True if a run of tickets finds slots that no ticket still in the ring has.
+    pub(crate) fn has_room(&self, run_len: u64) -> bool {
+        self.len() as u64 + run_len <= self.slots.len() as u64
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.slots.len() * size_of::<AtomicU32>()
     }

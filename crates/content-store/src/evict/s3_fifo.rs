@@ -14,7 +14,8 @@ pub(super) struct S3Fifo;
 
 impl Replacement for S3Fifo {
     fn admit(queues: &Queues, context: &mut Context<'_, '_>, packet: Packet<'_>) -> bool {
-        if queues.ghost.take(packet.bucket_part()) {
+        // While the store fills, what the small queue has no room for goes to the main one.
+        if queues.ghost.take(packet.bucket_part()) || !queues.small.has_room(queues.run) {
             queues.main.push(packet, &mut context.runs.main, queues.run)
         } else {
             queues
