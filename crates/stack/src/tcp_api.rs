@@ -13,6 +13,7 @@ use crate::event::Ready;
 use crate::handle::{ListenerHandle, TcpHandle};
 use crate::stack::Stack;
 use crate::tcp::listener::Listener;
+use crate::tcp::recovery::Phase;
 use crate::tcp::sessions::{Found, Key, SessionRef};
 use crate::tcp::state::State;
 use crate::tcp::tcb::{Flag, Tcb};
@@ -77,6 +78,18 @@ pub struct TcpInfo {
     pub segment_bytes: u32,
     /// In flight, bytes.
     pub in_flight: u32,
+    /// Sent and not acknowledged cumulatively, bytes.
+    pub outstanding: u32,
+    /// Of these, acknowledged selectively, bytes.
+    pub sacked: u32,
+    /// Of these, found lost, sent again or not, bytes.
+    pub lost: u32,
+    /// Losses are being repaired without a timeout.
+    pub recovering: bool,
+    /// Losses are being repaired after a retransmission timeout.
+    pub timed_out: bool,
+    /// Retransmission timeouts in a row.
+    pub backoff: u8,
     /// Written and not acknowledged, bytes.
     pub queued: u32,
     /// Received and not read, bytes.
@@ -633,6 +646,12 @@ impl Stack {
             peer_window: tcb.snd_wnd,
             segment_bytes: tcb.segment_bytes(),
             in_flight: active.map_or(0, |active| active.board.pipe()),
+            outstanding: tcb.snd_nxt.since(tcb.snd_una),
+            sacked: active.map_or(0, |active| active.board.sacked_bytes()),
+            lost: active.map_or(0, |active| active.board.lost_bytes()),
+            recovering: active.is_some_and(|active| active.recovery.phase == Phase::Recovery),
+            timed_out: active.is_some_and(|active| active.recovery.phase == Phase::Timeout),
+            backoff: tcb.rtt.backoff,
             queued: active.map_or(0, |active| active.send.len() as u32),
             readable: tcb.readable() as u32,
         })

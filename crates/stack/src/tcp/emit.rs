@@ -160,7 +160,9 @@ pub(crate) fn emit<S: TxSink>(
         if let Some(slot) = options.get_mut(count) {
             *slot = TcpOption::FastOpen(cookie.as_slice());
         }
-        count += 1;
+        // Padded by NOPs, as Linux.
+        let bytes = 2 + cookie.as_slice().len();
+        count = (count + 1 + bytes.next_multiple_of(4) - bytes).min(OPTIONS_MAX);
         return emit_with(
             path,
             header,

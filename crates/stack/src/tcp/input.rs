@@ -205,13 +205,6 @@ impl Tcb {
         if !segment.has(Flags::ACK) {
             return Reply::None;
         }
-        if let Some((value, _)) = segment.options.timestamps
-            && self.has(Flag::TIMESTAMPS)
-            && segment.seq.at_or_before(self.last_ack_sent)
-            && Seq(value).at_or_after(Seq(self.ts_recent))
-        {
-            self.set_ts_recent(value, ctx.now_ns);
-        }
         if self.state == State::SynReceived {
             let reply = self.acknowledge_syn(segment, ctx);
             if reply != Reply::None || self.state == State::SynReceived {
@@ -219,6 +212,14 @@ impl Tcb {
             }
         } else if !self.on_ack(segment, ctx) {
             return Reply::None;
+        }
+        // RFC 7323 4.3; a segment whose acknowledgement is refused teaches nothing.
+        if let Some((value, _)) = segment.options.timestamps
+            && self.has(Flag::TIMESTAMPS)
+            && segment.seq.at_or_before(self.last_ack_sent)
+            && Seq(value).at_or_after(Seq(self.ts_recent))
+        {
+            self.set_ts_recent(value, ctx.now_ns);
         }
         self.after_ack(ctx);
         if self.state == State::Closed

@@ -12,7 +12,7 @@ mod prr;
 mod rack;
 mod rate;
 mod receive_buffer;
-mod recovery;
+pub(crate) mod recovery;
 mod rtt;
 mod scoreboard;
 pub(crate) mod secrets;

@@ -44,6 +44,10 @@ impl Tcb {
         if self.has(Flag::SYN_NOW) && !self.send_syn(path, sink, ctx) {
             return Output::Full;
         }
+        if self.state == State::SynReceived {
+            // A segment that was not acceptable, or a challenge (RFC 9293 3.10.7.4, RFC 5961 3.2).
+            return self.send_acknowledgement(path, sink, ctx);
+        }
         if !self.state.is_synchronized()
             || self.state == State::TimeWait && !self.has(Flag::ACK_NOW)
         {
@@ -73,6 +77,19 @@ impl Tcb {
             ctx.stats.segments_out += 1;
             self.flags.remove(Flag::PROBE_PEER);
         }
+        match self.send_acknowledgement(path, sink, ctx) {
+            Output::Full => Output::Full,
+            _ => result,
+        }
+    }
+
+    /// Sends a bare acknowledgement if one is due.
+    fn send_acknowledgement<S: TxSink>(
+        &mut self,
+        path: &Path,
+        sink: &mut S,
+        ctx: &mut Ctx<'_>,
+    ) -> Output {
         if self.has(Flag::ACK_NOW) {
             let mut header = self.header(Flags::ACK, self.snd_nxt, ctx);
             self.add_sack(&mut header);
@@ -82,7 +99,7 @@ impl Tcb {
             ctx.stats.segments_out += 1;
             self.acknowledged();
         }
-        result
+        Output::Done
     }
 
     /// Returns the header of a segment from `seq`, as it stands now.
@@ -545,7 +562,7 @@ impl Tcb {
         ctx.stats.segments_out += 1;
         if is_reply {
             self.rcv_adv = self.rcv_nxt.plus(window);
-            self.last_ack_sent = self.rcv_nxt;
+            self.acknowledged();
         }
         self.flags.set(Flag::SYN_DATA, data > 0);
         self.snd_nxt = self.snd_nxt.later(self.iss.plus(1 + data as u32));

@@ -76,7 +76,6 @@ impl Scoreboard {
     pub(crate) const fn sacked_bytes(&self) -> u32 {
         self.sacked
     }
-    #[cfg(test)]
     pub(crate) const fn lost_bytes(&self) -> u32 {
         self.lost
     }
