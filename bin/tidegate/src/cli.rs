@@ -244,15 +244,18 @@ pub(crate) enum Rule {
     /// The rules from before `apply --confirm` come back at once.
     Rollback,
     /// Lists the live connections of a running node that a file of rules would not let start.
-    Rematch(RuleFile),
+    Rematch(RuleRematchArgs),
 }
 
-/// A file of rules for a running node.
+/// A file of rules to hold live connections against.
 #[derive(Debug, Args)]
-pub(crate) struct RuleFile {
+pub(crate) struct RuleRematchArgs {
     /// The rules, in nft syntax.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
+    /// Ends them: their next packets are judged by the rules in force, as the first ones of new connections.
+    #[arg(long)]
+    pub(crate) end: bool,
 }
 
 #[derive(Debug, Args)]
@@ -266,6 +269,9 @@ pub(crate) struct RuleApplyArgs {
     /// Lists the live connections that the new rules would deny, first.
     #[arg(long)]
     pub(crate) rematch: bool,
+    /// Ends these connections once the new rules are in force; they do not come back with the old rules.
+    #[arg(long, requires = "rematch")]
+    pub(crate) end: bool,
 }
 
 /// The node whose firewall is rehearsed.

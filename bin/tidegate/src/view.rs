@@ -249,6 +249,7 @@ pub(crate) fn attack_line(attack: &GuardAttack) -> String {
     let action = match attack.action.as_str() {
         "drop" => "more is dropped",
         "challenge" => "SYNs must come twice",
+        "cookie" => "SYNs are answered by cookies",
         "hold_off" => "the source is held off",
         other => other,
     };

@@ -357,6 +357,21 @@ fn rules_are_applied_on_trial_and_come_back() {
     assert_eq!(ask(&gateway, &["rule", "confirm"]).code, 0);
     assert_eq!(ask(&gateway, &["rule", "rollback"]).code, 5);
     assert_eq!(allowed(&gateway).0, "4001");
+    // The connection of port 4000 goes on, until it is ended on request.
+    let ended = ask(&gateway, &["rule", "rematch", other, "--end"]);
+    assert!(
+        ended
+            .stdout
+            .ends_with("1 live connection is denied, and ended\n"),
+        "{ended:?}"
+    );
+    let again = ask(&gateway, &["rule", "rematch", other]);
+    assert_eq!(again.stdout, "no live connection would be denied\n");
+    client.write_all(b"gone").unwrap();
+    server
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    assert!(server.read(&mut bytes).is_err(), "nothing arrives any more");
     let wrong = ask(
         &gateway,
         &[

@@ -158,6 +158,9 @@ pub struct Effects {
     pub logs_lost: u16,
     /// Interfaces that get a copy of the frame (`dup`).
     pub copies: ArrayVec<InterfaceId, COPIES_MAX>,
+    /// The connection is to be answered by the node first: what the last `synproxy` statement announces. For the
+    /// caller to heed once all chains let the packet pass.
+    pub synproxy: Option<Synproxy>,
     /// The rule that decided last; [`RuleId::POLICY`] is the policy.
     pub rule: Option<RuleId>,
 }

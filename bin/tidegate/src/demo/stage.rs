@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use control::Config;
 use control::api::Stats;
-use control::config::{DriverConfig, FirewallConfig, GuardConfig, NodeConfig, PortConfig};
+use control::config::{
+    ChallengeConfig, DriverConfig, FirewallConfig, GuardConfig, NodeConfig, PortConfig,
+};
 use dataplane::Dataplane;
 use lab::need::find_program;
 use lab::{Line as Topology, LineOptions, NetnsError, Side};
@@ -292,6 +294,8 @@ fn config(topology: &Topology, driver: DemoDriver, v6: bool) -> Config {
                 scan_endpoints: SCAN_ENDPOINTS,
                 hold_off_s: 1,
                 destination_connections_per_s: FLOOD_CONNECTIONS,
+                // The flood goes to the node's own address, where there is nothing to open a connection to.
+                challenge: ChallengeConfig::Retry,
                 ..GuardConfig::default()
             }),
             ..FirewallConfig::default()

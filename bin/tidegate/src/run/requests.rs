@@ -52,7 +52,7 @@ fn answer(
         }
         // It reads a file for the client.
         Request::DeniedConnections { .. } if !peer.may_change() => refused("try rules"),
-        Request::DeniedConnections { path } => match dataplane.denied_by(&path) {
+        Request::DeniedConnections { path, end } => match dataplane.denied_by(&path, end) {
             Ok(denied) => Reply::DeniedConnections(denied),
             Err(error) => Reply::Error(ApiError {
                 code: ErrorCode::Failed,

@@ -72,7 +72,7 @@ pub struct GuardAttack {
     pub sources: Vec<IpAddr>,
     /// The destination, the last one seen for thresholds of a source.
     pub destination: IpAddr,
-    /// What is done: `drop`, `challenge` (a SYN must come twice) or `hold_off`.
+    /// What is done: `drop`, `challenge` (a SYN must come twice), `cookie` (SYNs are answered by cookies) or `hold_off`.
     pub action: String,
 }
 

@@ -62,6 +62,9 @@ pub enum Request {
     DeniedConnections {
         /// The file, as the node sees it.
         path: PathBuf,
+        /// They are ended, too.
+        #[serde(default)]
+        end: bool,
     },
     /// A part of the firewall's connections.
     Sessions(SessionRequest),

@@ -158,4 +158,7 @@ pub struct DeniedConnection {
     pub state: String,
     /// The rule responsible.
     pub rule: Option<RuleReference>,
+    /// It was ended.
+    #[serde(default)]
+    pub ended: bool,
 }

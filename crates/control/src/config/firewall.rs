@@ -47,12 +47,25 @@ pub struct GuardConfig {
     pub destination_pkts_per_s: u64,
     /// New connections a second of a source.
     pub source_connections_per_s: u64,
-    /// New connections a second to a destination, above which a SYN must come twice.
+    /// New connections a second to a destination, above which the sender of a SYN has to do what `challenge` says.
     pub destination_connections_per_s: u64,
+    /// How the sender of a SYN shows then that it is there.
+    pub challenge: ChallengeConfig,
     /// Endpoints that a source may ask for in vain within ten seconds.
     pub scan_endpoints: u64,
     /// How long a scanner is held off, seconds.
     pub hold_off_s: u32,
+}
+
+/// What the sender of a SYN does to get a connection while its destination is under attack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChallengeConfig {
+    /// It answers a SYN cookie; the node then opens the connection to the server (SYN proxy).
+    #[default]
+    Cookie,
+    /// It sends the SYN twice.
+    Retry,
 }
 
 impl Default for GuardConfig {
@@ -63,6 +76,7 @@ impl Default for GuardConfig {
             destination_pkts_per_s: 0,
             source_connections_per_s: 0,
             destination_connections_per_s: 0,
+            challenge: ChallengeConfig::default(),
             scan_endpoints: 0,
             hold_off_s: 60,
         }

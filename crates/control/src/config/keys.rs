@@ -521,7 +521,14 @@ pub const TABLES: &[TableDoc] = &[
                 "integer, connections a second",
                 "0",
                 "destination_connections_per_s = 5000",
-                "New connections to one destination, above which a SYN must come twice (what a forged sender does not do) and others are refused.",
+                "New connections to one destination, above which the sender of a SYN has to show that it is there, and others are refused.",
+            ),
+            key(
+                "challenge",
+                "\"cookie\" or \"retry\"",
+                "\"cookie\"",
+                "challenge = \"retry\"",
+                "How: by the answer to a SYN cookie, after which the node opens the connection to the server (SYN proxy), or by sending the SYN twice. For the node's own addresses always by sending it twice.",
             ),
             key(
                 "scan_endpoints",

@@ -56,6 +56,7 @@ const fn action(action: Action) -> &'static str {
     match action {
         Action::Drop => "drop",
         Action::Challenge => "challenge",
+        Action::Cookie => "cookie",
         Action::HoldOff => "hold_off",
     }
 }

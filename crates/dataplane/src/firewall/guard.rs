@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use control::Config;
-use control::config::GuardConfig;
-use filter::guard::GuardPolicy;
+use control::config::{ChallengeConfig, GuardConfig};
 use filter::guard::blocklist::{Blocklist, Feed};
+use filter::guard::{Challenge, GuardPolicy};
 
 /// Why the guard's blocklists are not in force.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +136,10 @@ pub(super) fn policy(guard: &GuardConfig) -> GuardPolicy {
         destination_packets: guard.destination_pkts_per_s,
         source_connections: guard.source_connections_per_s,
         destination_connections: guard.destination_connections_per_s,
+        challenge: match guard.challenge {
+            ChallengeConfig::Cookie => Challenge::Cookie,
+            ChallengeConfig::Retry => Challenge::Retry,
+        },
         scan: guard.scan_endpoints,
         hold_off_s: guard.hold_off_s,
         ..GuardPolicy::default()

@@ -138,9 +138,6 @@ fn interfaces(plan: &Plan) -> Interfaces {
 
 /// What rules may say and this node does not do: refused rather than ignored.
 fn unsupported(ruleset: &Ruleset) -> Option<String> {
-    if ruleset.uses_synproxy() {
-        return Some("`synproxy` is not there".into());
-    }
     let elsewhere = ruleset.all_base_chains().iter().find(|base| {
         let is_ip = matches!(base.family, Family::Ip | Family::Ip6 | Family::Inet);
         !is_ip || matches!(base.hook, Hook::Ingress | Hook::Egress)

@@ -46,13 +46,16 @@ impl Firewall {
         page
     }
 
-    /// Ends connections; returns how many.
+    /// Ends the connections that a filter names; returns how many.
     pub(crate) fn end_sessions(&self, filter: &SessionFilter) -> u64 {
+        self.end_connections(|connection| filter.matches(&session_info(connection)))
+    }
+
+    /// Ends connections; returns how many.
+    pub(crate) fn end_connections(&self, chosen: impl FnMut(&Connection) -> bool) -> u64 {
         let mut operator = lock(&self.hub.operator);
         operator.watched = self.hub.is_watched();
-        let ended = operator.end_connections(::io::cpu::now(), |connection| {
-            filter.matches(&session_info(connection))
-        });
+        let ended = operator.end_connections(::io::cpu::now(), chosen);
         self.hub.collect(&mut operator);
         ended as u64
     }

@@ -1,5 +1,6 @@
 //! The firewall's rules while the node runs: listed, replaced, brought back, and tried on live connections.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -100,35 +101,49 @@ impl Dataplane {
     }
 
     /// Lists the live connections that a file of rules would not let start, each with the rule responsible. Nothing is
-    /// put in force.
+    /// put in force; with `end`, these connections are ended: their next packets are judged by the rules that are.
     ///
     /// # Errors
     /// The rules are wrong, or the node has no firewall.
-    pub fn denied_by(&self, path: &Path) -> Result<Vec<DeniedConnection>, RehearseError> {
+    pub fn denied_by(
+        &self,
+        path: &Path,
+        end: bool,
+    ) -> Result<Vec<DeniedConnection>, RehearseError> {
         let state = self.state();
         let config = with_rules(&state.config, path);
         let (plan, forwarding) = (state.plan.clone(), Forwarding::clone(&state.forwarding));
         drop(state);
         let firewall = self.shared.firewall.as_ref();
-        let tables = firewall.ok_or(RehearseError::NoFirewall)?.tables.clone();
+        let firewall = firewall.ok_or(RehearseError::NoFirewall)?;
+        let mut keys = HashSet::new();
         let mut rehearsed = Rehearsed::over(&config, &plan, forwarding)?;
         let mut denied = Vec::new();
-        tables.each_connection(io::cpu::now(), |connection| {
-            let account = rehearsed.begin(&connection.original);
-            let Some(account) = account.filter(|account| {
-                account.fate == filter::pipeline::Fate::Drop(DropReason::FirewallRule)
-            }) else {
-                return;
-            };
-            denied.push(DeniedConnection {
-                connection: crate::firewall::flow_text(&connection.original),
-                state: connection.tcp.map_or_else(
-                    || String::from("-"),
-                    |state| format!("{state:?}").to_lowercase(),
-                ),
-                rule: rehearsed.responsible(&account).map(reference),
+        firewall
+            .tables
+            .each_connection(io::cpu::now(), |connection| {
+                let account = rehearsed.begin(&connection.original);
+                let Some(account) = account.filter(|account| {
+                    account.fate == filter::pipeline::Fate::Drop(DropReason::FirewallRule)
+                }) else {
+                    return;
+                };
+                denied.push(DeniedConnection {
+                    connection: crate::firewall::flow_text(&connection.original),
+                    state: connection.tcp.map_or_else(
+                        || String::from("-"),
+                        |state| format!("{state:?}").to_lowercase(),
+                    ),
+                    rule: rehearsed.responsible(&account).map(reference),
+                    ended: end,
+                });
+                if end {
+                    keys.insert(connection.original);
+                }
             });
-        });
+        if !keys.is_empty() {
+            firewall.end_connections(|connection| keys.contains(&connection.original));
+        }
         Ok(denied)
     }
 }

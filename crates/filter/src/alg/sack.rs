@@ -3,13 +3,11 @@
 use wire::checksum::update_u32;
 use wire::{Layout, tcp};
 
-use crate::track::record::Shift;
-
 /// The kind of the SACK option (RFC 2018 3).
 const SACK: u8 = 5;
 
-/// Turns the edges of all SACK blocks of a segment into numbers of the sender whose data is `shift`ed.
-pub fn shift_blocks(frame: &mut [u8], layout: &Layout, shift: &Shift) {
+/// Turns the edges of all SACK blocks of a segment into numbers of the sender whose data is shifted, by `unshift`.
+pub fn shift_blocks(frame: &mut [u8], layout: &Layout, unshift: impl Fn(u32) -> u32) {
     let header = frame.get_mut(layout.transport.into()..layout.payload.into());
     let Some((fixed, options)) =
         header.and_then(<[u8]>::split_first_chunk_mut::<{ tcp::HEADER_BYTES }>)
@@ -27,7 +25,7 @@ pub fn shift_blocks(frame: &mut [u8], layout: &Layout, shift: &Shift) {
             SACK => {
                 let mut edge = at + 2;
                 while edge + 4 <= at + usize::from(length) {
-                    shift_edge(fixed, options, edge, shift);
+                    shift_edge(fixed, options, edge, &unshift);
                     edge += 4;
                 }
             }
@@ -37,7 +35,12 @@ pub fn shift_blocks(frame: &mut [u8], layout: &Layout, shift: &Shift) {
     }
 }
 
-fn shift_edge(fixed: &mut [u8; tcp::HEADER_BYTES], options: &mut [u8], at: usize, shift: &Shift) {
+fn shift_edge(
+    fixed: &mut [u8; tcp::HEADER_BYTES],
+    options: &mut [u8],
+    at: usize,
+    unshift: &impl Fn(u32) -> u32,
+) {
     let Some(place) = options
         .get_mut(at..)
         .and_then(|rest| rest.first_chunk_mut::<4>())
@@ -45,7 +48,7 @@ fn shift_edge(fixed: &mut [u8; tcp::HEADER_BYTES], options: &mut [u8], at: usize
         return;
     };
     let old = u32::from_be_bytes(*place);
-    let new = shift.unshift(old);
+    let new = unshift(old);
     *place = new.to_be_bytes();
     // At an odd offset, the bytes of a number count in the other halves of their words.
     let turn = if at % 2 == 1 { 8 } else { 0 };
@@ -58,6 +61,7 @@ fn shift_edge(fixed: &mut [u8; tcp::HEADER_BYTES], options: &mut [u8], at: usize
 mod tests {
     use super::*;
     use crate::testing::{TcpFrame, V4};
+    use crate::track::record::Shift;
     use wire::checksum::{TransportChecksum, verify_transport};
     use wire::tcp::{Flags, SackBlocks, TcpOption};
 
@@ -77,7 +81,7 @@ mod tests {
                 before: 0,
                 after: 100,
             };
-            shift_blocks(&mut frame, &layout, &shift);
+            shift_blocks(&mut frame, &layout, |edge| shift.unshift(edge));
             assert_eq!(verify_transport(&layout, &frame), TransportChecksum::Good);
             let view = tcp::View::new(&frame[layout.transport.into()..]).unwrap();
             let blocks = view.options().find_map(|option| match option {

@@ -10,6 +10,7 @@
 //! the number has no room for them.
 
 use tables::signature::SipHash13;
+use wire::tcp::{Options, TcpOption};
 use wire::{FlowKey, Instant};
 
 /// Segment sizes that a cookie can say, ascending: what IPv4 and IPv6 over common links have.
@@ -28,6 +29,27 @@ pub struct Offer {
     pub sack: bool,
     /// The value of its timestamp.
     pub timestamp: Option<u32>,
+}
+
+impl Offer {
+    /// Reads the options of a SYN; what is malformed, and what follows it, was not offered.
+    pub fn of_syn(options: Options<'_>) -> Self {
+        let mut offer = Self {
+            // RFC 9293 3.7.1: the size without the option.
+            size: 536,
+            ..Self::default()
+        };
+        for option in options.map_while(Result::ok) {
+            match option {
+                TcpOption::MaximumSegmentSize(size) => offer.size = size,
+                TcpOption::WindowScale(scale) => offer.scale = Some(scale),
+                TcpOption::SackPermitted => offer.sack = true,
+                TcpOption::Timestamps { value, .. } => offer.timestamp = Some(value),
+                _ => {}
+            }
+        }
+        offer
+    }
 }
 
 /// Makes and checks cookies.

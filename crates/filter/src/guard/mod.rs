@@ -47,6 +47,8 @@ pub enum Action {
     Drop,
     /// SYNs to the destination must come twice.
     Challenge,
+    /// SYNs to the destination are answered by cookies.
+    Cookie,
     /// The source is held off for a while.
     HoldOff,
 }
@@ -70,6 +72,27 @@ pub struct GuardEvent {
     pub at: Instant,
 }
 
+/// What the sender of a SYN has to do for a connection while its destination is under attack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Challenge {
+    /// Answer a cookie (RFC 4987 3.6): the handshake is done for the server.
+    #[default]
+    Cookie,
+    /// Send it again: nothing is changed in what passes.
+    Retry,
+}
+
+/// What becomes of a packet that would start a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may start one.
+    Open,
+    /// If the rules let it start one, its sender has to answer a cookie first.
+    Prove,
+    /// It is dropped.
+    Drop(DropReason),
+}
+
 /// Thresholds; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GuardPolicy {
@@ -79,8 +102,10 @@ pub struct GuardPolicy {
     pub destination_packets: u64,
     /// New connections a second of a source.
     pub source_connections: u64,
-    /// New connections a second to a destination, above which SYNs must come twice.
+    /// New connections a second to a destination, above which `challenge` holds.
     pub destination_connections: u64,
+    /// What the senders of SYNs have to do then.
+    pub challenge: Challenge,
     /// Endpoints that a source may ask for in vain within ten seconds.
     pub scan: u64,
     /// How long a scanner is held off, seconds.
@@ -98,6 +123,7 @@ impl Default for GuardPolicy {
             destination_packets: 0,
             source_connections: 0,
             destination_connections: 0,
+            challenge: Challenge::default(),
             scan: 0,
             hold_off_s: 60,
             error: 1e-4,
@@ -208,38 +234,57 @@ impl GuardWorker {
         None
     }
 
-    /// Judges a packet that would start a connection; `sequence` is the SYN's, for TCP.
-    pub fn check_new(
-        &mut self,
-        key: &FlowKey,
-        sequence: Option<u32>,
-        now: Instant,
-    ) -> Option<DropReason> {
+    /// Judges a packet that would start a connection; `sequence` is the SYN's, `None` for what is no SYN.
+    pub fn check_new(&mut self, key: &FlowKey, sequence: Option<u32>, now: Instant) -> Admission {
         let policy = self.policy;
         let over = self.connections.count(
             (id_of(&key.source), policy.source_connections),
             (id_of(&key.destination), policy.destination_connections),
             now,
         );
-        let (is_source, measured) = over?;
+        let Some((is_source, measured)) = over else {
+            return Admission::Open;
+        };
         if is_source {
             let limit = policy.source_connections;
             let what = Threshold::SourceConnections;
             self.tell(what, limit, measured, key, Action::Drop, now);
-            return Some(DropReason::GuardRate);
+            return Admission::Drop(DropReason::GuardRate);
         }
         let limit = policy.destination_connections;
         let what = Threshold::DestinationConnections;
-        let Some(sequence) = sequence.filter(|_| key.protocol == ip_protocol::TCP) else {
+        if key.protocol != ip_protocol::TCP {
             self.tell(what, limit, measured, key, Action::Drop, now);
-            return Some(DropReason::GuardRate);
-        };
-        self.tell(what, limit, measured, key, Action::Challenge, now);
-        if self.retry.admit(key, sequence, now) {
-            None
-        } else {
-            Some(DropReason::GuardSynCookie)
+            return Admission::Drop(DropReason::GuardRate);
         }
+        let (action, admission) = match (policy.challenge, sequence) {
+            // In mid-stream, and the answer to no cookie.
+            (Challenge::Cookie, None) => {
+                (Action::Cookie, Admission::Drop(DropReason::GuardSynCookie))
+            }
+            (Challenge::Cookie, Some(_)) => (Action::Cookie, Admission::Prove),
+            (Challenge::Retry, None) => (Action::Drop, Admission::Drop(DropReason::GuardRate)),
+            (Challenge::Retry, Some(sequence)) if self.retry.admit(key, sequence, now) => {
+                (Action::Challenge, Admission::Open)
+            }
+            (Challenge::Retry, Some(_)) => (
+                Action::Challenge,
+                Admission::Drop(DropReason::GuardSynCookie),
+            ),
+        };
+        self.tell(what, limit, measured, key, action, now);
+        admission
+    }
+
+    /// Judges a SYN to the node itself while [`check_new`](Self::check_new) wants proof: the node's own host answers
+    /// those that come twice.
+    pub fn check_retry(
+        &mut self,
+        key: &FlowKey,
+        sequence: u32,
+        now: Instant,
+    ) -> Option<DropReason> {
+        (!self.retry.admit(key, sequence, now)).then_some(DropReason::GuardSynCookie)
     }
 
     /// Notes that a source asked for an endpoint and was refused.
@@ -354,24 +399,31 @@ mod tests {
     fn row_86_and_87_under_a_syn_flood_only_who_asks_twice_gets_state() {
         let mut guard = worker(GuardPolicy {
             destination_connections: 100,
+            challenge: Challenge::Retry,
             ..GuardPolicy::default()
         });
         let mut through = 0;
         for n in 0..50_000_u32 {
             let now = Instant::from_ns(1_000_000_000 + u64::from(n) * 20_000);
             let spoofed = guard.check_new(&key(0x5000_0000 + n, 9), Some(n), now);
-            through += u32::from(spoofed.is_none());
+            through += u32::from(spoofed == Admission::Open);
         }
         assert!(through <= 400, "{through}");
         let client = key(5, 9);
         let at = |ms: u64| Instant::from_ns(2_000_000_000 + ms * 1_000_000);
         let first = guard.check_new(&client, Some(77), at(0));
-        assert_eq!(first, Some(DropReason::GuardSynCookie));
+        assert_eq!(first, Admission::Drop(DropReason::GuardSynCookie));
         // Too early for a retransmission, then right.
-        assert!(guard.check_new(&client, Some(77), at(10)).is_some());
-        assert_eq!(guard.check_new(&client, Some(77), at(1000)), None);
+        assert_ne!(guard.check_new(&client, Some(77), at(10)), Admission::Open);
+        assert_eq!(
+            guard.check_new(&client, Some(77), at(1000)),
+            Admission::Open
+        );
         // Another destination is not troubled.
-        assert_eq!(guard.check_new(&key(5, 10), Some(1), at(1001)), None);
+        assert_eq!(
+            guard.check_new(&key(5, 10), Some(1), at(1001)),
+            Admission::Open
+        );
         assert_eq!(guard.events[0].action, Action::Challenge);
     }
 

@@ -126,6 +126,54 @@ pub fn set_tcp_number(frame: &mut [u8], layout: &Layout, field: usize, new: u32)
     Some(())
 }
 
+/// Adds to the timestamps of a segment (RFC 7323 3.2), if it has any.
+pub fn shift_timestamps(frame: &mut [u8], layout: &Layout, value: u32, echo: u32) -> Option<()> {
+    let header = frame.get_mut(layout.transport.into()..layout.payload.into())?;
+    let (fixed, options) = header.split_first_chunk_mut::<{ tcp::HEADER_BYTES }>()?;
+    let at = timestamps_at(options)?;
+    let place = options.get_mut(at..)?.first_chunk_mut::<8>()?;
+    let old = *place;
+    let word = |at: usize| u32::from_be_bytes([old[at], old[at + 1], old[at + 2], old[at + 3]]);
+    place[..4].copy_from_slice(&word(0).wrapping_add(value).to_be_bytes());
+    place[4..].copy_from_slice(&word(4).wrapping_add(echo).to_be_bytes());
+    // At an odd offset, the bytes of a number count in the other halves of their words.
+    let turned = |bytes: [u8; 8]| {
+        let turn = if at % 2 == 1 { 8 } else { 0 };
+        u64::from_be_bytes(bytes).rotate_right(turn).to_be_bytes()
+    };
+    let sum = u16::from_be_bytes([fixed[tcp::CHECKSUM], fixed[tcp::CHECKSUM + 1]]);
+    let sum = update_bytes(sum, &turned(old), &turned(*place));
+    fixed[tcp::CHECKSUM..tcp::CHECKSUM + 2].copy_from_slice(&sum.to_be_bytes());
+    Some(())
+}
+
+/// Finds the numbers of the timestamp option (kind 8).
+fn timestamps_at(options: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let [kind, rest @ ..] = options.get(at..)? {
+        match (kind, rest.first()) {
+            (0, _) | (_, None) => return None,
+            (1, _) => at += 1,
+            (8, Some(10)) => return Some(at + 2),
+            (_, Some(&length)) => at += usize::from(length).max(2),
+        }
+    }
+    None
+}
+
+/// Sets the window of a segment, as it stands in the header.
+pub fn set_window(frame: &mut [u8], layout: &Layout, new: u16) -> Option<()> {
+    let header = frame
+        .get_mut(layout.transport.into()..)?
+        .first_chunk_mut::<{ tcp::HEADER_BYTES }>()?;
+    let old = u16::from_be_bytes([header[tcp::WINDOW], header[tcp::WINDOW + 1]]);
+    header[tcp::WINDOW..tcp::WINDOW + 2].copy_from_slice(&new.to_be_bytes());
+    let at = tcp::CHECKSUM;
+    let sum = update_u16(u16::from_be_bytes([header[at], header[at + 1]]), old, new);
+    header[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    Some(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

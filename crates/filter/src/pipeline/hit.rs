@@ -49,6 +49,9 @@ impl Worker {
             self.end::<K>(walk.shared, flow.connection, word, now);
             return None;
         }
+        if life.own & (Own::PROXIED | Own::SHIFTED) == Own::PROXIED {
+            return self.opening::<R, K>(walk, item, key, flow, &record);
+        }
         let direction = direction_of(flow.direction);
         let (class, valid, open) = if key.protocol == ip_protocol::TCP {
             match judge_tcp(&record, &life, direction, item) {
@@ -116,7 +119,7 @@ impl Worker {
             }
         }
         if life.own.contains(Own::SHIFTED) {
-            shift_numbers(item, record, direction);
+            shift_numbers(item, record, life, direction);
         }
         Some(Fate::Accept)
     }
@@ -164,7 +167,7 @@ impl Worker {
             return Some(Fate::Drop(DropReason::TransportTruncated));
         }
         if life.own.contains(Own::SHIFTED) {
-            shift_numbers(item, record, direction);
+            shift_numbers(item, record, life, direction);
         }
         let once = Changes::PER_PACKET
             | Changes::FRAME
@@ -304,7 +307,7 @@ fn judge_tcp(record: &Record<'_>, life: &Life, direction: CtDirection, item: &It
         return Judged::Invalid;
     };
     if life.own.contains(Own::SHIFTED) {
-        unshift_acknowledgement(&mut segment, record, direction);
+        unshift_acknowledgement(&mut segment, record, life, direction);
     }
     let fragment = item.layout.flags.contains(LayoutFlags::FRAGMENT);
     let (outcome, tcp) = record.judge_tcp(|tcp| {
@@ -324,7 +327,20 @@ fn judge_tcp(record: &Record<'_>, life: &Life, direction: CtDirection, item: &It
     }
 }
 
-fn unshift_acknowledgement(segment: &mut Segment, record: &Record<'_>, direction: CtDirection) {
+fn unshift_acknowledgement(
+    segment: &mut Segment,
+    record: &Record<'_>,
+    life: &Life,
+    direction: CtDirection,
+) {
+    if life.own.contains(Own::PROXIED) {
+        if direction == CtDirection::Original && segment.flags.contains(Flags::ACK) {
+            let by = record.proxied().sequence;
+            segment.acknowledgement = segment.acknowledgement.wrapping_sub(by);
+            segment.sack = segment.sack.map(|edge| edge.wrapping_sub(by));
+        }
+        return;
+    }
     let other = record.shift(direction.reversed() as usize);
     if segment.flags.contains(Flags::ACK) {
         segment.acknowledgement = other.unshift(segment.acknowledgement);
@@ -333,7 +349,16 @@ fn unshift_acknowledgement(segment: &mut Segment, record: &Record<'_>, direction
 }
 
 /// Writes the shifted sequence number and the unshifted acknowledgement into a segment.
-pub(super) fn shift_numbers(item: &mut Item<'_>, record: &Record<'_>, direction: CtDirection) {
+pub(super) fn shift_numbers(
+    item: &mut Item<'_>,
+    record: &Record<'_>,
+    life: &Life,
+    direction: CtDirection,
+) {
+    if life.own.contains(Own::PROXIED) {
+        super::proxy::translate(item, record, direction);
+        return;
+    }
     let Some(segment) = segment_of(item) else {
         return;
     };
@@ -349,7 +374,7 @@ pub(super) fn shift_numbers(item: &mut Item<'_>, record: &Record<'_>, direction:
         let ack = other.unshift(segment.acknowledgement);
         if ack != segment.acknowledgement {
             let _ = set_tcp_number(item.frame, &item.layout, ACKNOWLEDGEMENT, ack);
-            crate::alg::sack::shift_blocks(item.frame, &item.layout, &other);
+            crate::alg::sack::shift_blocks(item.frame, &item.layout, |edge| other.unshift(edge));
         }
     }
 }

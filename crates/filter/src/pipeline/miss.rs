@@ -1,6 +1,7 @@
 //! Packets that no connection is known for: the rules decide whether they start one, and how it is translated.
 
 use tables::flow_map::FlowError;
+use wire::tcp::Flags;
 use wire::{DropReason, FlowKey, LayoutFlags, ip_protocol};
 
 use super::config::FullPolicy;
@@ -10,11 +11,12 @@ use super::rules::{Rules, Stage};
 use super::shared::Table;
 use super::walk::{Route, Walk, restore};
 use super::worker::{Worker, port_of_destination, segment_of, source_id};
+use crate::guard::Admission;
 use crate::nat::mapping::{Endpoint, MappingError, MappingRequest, PortSpace};
 use crate::nat::rewrite::rewrite;
 use crate::packet::{CtState, CtStatus, CtView, Hook, InterfaceId};
 use crate::track::key::{is_ipv4, mapped, unmapped};
-use crate::track::record::{Life, Own, Start};
+use crate::track::record::{Life, Own, Proxied, Start};
 use crate::track::tcp::{Segment, Tcp};
 use crate::track::timeout::Class;
 use crate::verdict::{Changes, NatFlags, NatKind, NatRequest, Verdict};
@@ -23,16 +25,40 @@ use crate::verdict::{Changes, NatFlags, NatKind, NatRequest, Verdict};
 const PORT_TRIES: u32 = 8;
 
 /// A connection that is being made.
-struct Draft {
+pub(super) struct Draft {
     /// As the packet came.
-    key: FlowKey,
+    pub(super) key: FlowKey,
     /// As it is to leave.
     target: FlowKey,
-    life: Life,
-    tcp: Option<Tcp>,
+    pub(super) life: Life,
+    pub(super) tcp: Option<Tcp>,
     ct: CtView,
     /// The source's mapping was made for it.
     is_new_mapping: bool,
+    /// Whether its sender is known to be there.
+    pub(super) proof: Proof,
+}
+
+/// What is known of the sender of a packet that starts a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Proof {
+    /// Nothing, and nobody asks, unless a rule does.
+    None,
+    /// Nothing, and the guard wants to know.
+    Wanted,
+    /// It has answered a cookie: the node has opened the connection for the server.
+    Given(Opening),
+}
+
+/// What the node told a client in its server's place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opening {
+    /// The numbers.
+    pub(super) given: Proxied,
+    /// The window scale that was announced, unless the rule that asked announces another.
+    pub(super) scale: u8,
+    /// The client offered to scale windows.
+    pub(super) scales: bool,
 }
 
 impl Worker {
@@ -49,6 +75,11 @@ impl Worker {
             return Fate::Drop(DropReason::CtInvalid);
         }
         let segment = segment_of(item);
+        if let Some(segment) = &segment
+            && let Some(fate) = self.prove::<R, K>(walk, item, key, segment)
+        {
+            return fate;
+        }
         let tcp = if key.protocol == ip_protocol::TCP {
             match segment.map(|segment| start_tcp(walk, &segment)) {
                 Some(Ok(tcp)) => Some(tcp),
@@ -57,12 +88,28 @@ impl Worker {
         } else {
             None
         };
+        let mut proof = Proof::None;
         if let Some(guard) = &mut self.guard {
-            let sequence = segment.map(|segment| segment.sequence);
-            if let Some(reason) = guard.check_new(key, sequence, walk.env.now) {
-                return Fate::Drop(reason);
+            let syn = segment.filter(|segment| segment.flags.contains(Flags::SYN));
+            match guard.check_new(key, syn.map(|syn| syn.sequence), walk.env.now) {
+                Admission::Open => {}
+                Admission::Prove => proof = Proof::Wanted,
+                Admission::Drop(reason) => return Fate::Drop(reason),
             }
         }
+        self.start::<R, K>(walk, item, key, tcp, CtState::NEW, proof)
+    }
+
+    /// Takes a packet that starts a connection through the rules, which see it in `state`, and makes the connection.
+    pub(super) fn start<R: Rules, K: Table>(
+        &mut self,
+        walk: &mut Walk<'_, R>,
+        item: &mut Item<'_>,
+        key: &FlowKey,
+        tcp: Option<Tcp>,
+        state: CtState,
+        proof: Proof,
+    ) -> Fate {
         self.begin_walk();
         let mut draft = Draft {
             key: *key,
@@ -75,13 +122,14 @@ impl Worker {
             },
             tcp,
             ct: CtView {
-                state: CtState::NEW,
+                state,
                 tracked: true,
                 original: *key,
                 reply: key.reversed(),
                 ..CtView::default()
             },
             is_new_mapping: false,
+            proof,
         };
         match self.draft::<R, K>(walk, item, &mut draft) {
             Ok(fate) => fate,
@@ -126,10 +174,12 @@ impl Worker {
         if let Some(fate) = ended {
             return Err(fate);
         }
+        self.check_proof(walk, item, draft, route, middle.destination)?;
         if route != Route::Local {
             self.leave(walk, item, draft, oif)?;
         }
-        if self.effects.changes.contains(Changes::NOTRACK) {
+        let is_proxied = matches!(draft.proof, Proof::Given(_));
+        if self.effects.changes.contains(Changes::NOTRACK) && !is_proxied {
             restore(item, &key);
             return Err(Fate::Accept);
         }
@@ -459,7 +509,10 @@ impl Worker {
             mark: draft.ct.mark,
             zone: draft.ct.zone,
             helper: draft.ct.helper,
-            proxied_delta: None,
+            proxied: match draft.proof {
+                Proof::Given(opening) => Some(opening.given),
+                Proof::None | Proof::Wanted => None,
+            },
         };
         let (original_words, reply_words) = start.words();
         let flows = K::flows(walk.shared);
@@ -489,6 +542,9 @@ impl Worker {
                 }
                 Err(FlowError::Exists(flow)) => {
                     // Another worker was faster: the packet is one of its connection.
+                    if matches!(draft.proof, Proof::Given(_)) {
+                        return Err(Fate::Consumed);
+                    }
                     restore(item, &draft.key);
                     let key = draft.key;
                     let fate = self
@@ -552,7 +608,7 @@ impl Worker {
     }
 }
 
-fn start_tcp<R: Rules>(
+pub(super) fn start_tcp<R: Rules>(
     walk: &Walk<'_, R>,
     segment: &Segment,
 ) -> Result<Tcp, crate::track::tcp::Invalid> {

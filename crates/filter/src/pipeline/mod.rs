@@ -20,6 +20,7 @@ mod miss;
 mod outbox;
 mod output;
 mod prepare;
+mod proxy;
 mod recovery;
 mod related;
 mod rules;

@@ -14,6 +14,7 @@ use tables::slots::{SlotMemory, SlotRef, SlotRepairs};
 use wire::{FlowKey, Instant};
 
 use super::config::{Sizes, TrackPolicy};
+use super::proxy::Handshakes;
 use super::shared::{FlowHandles, Shared, Table};
 use super::worker::{port_of_destination, source_id};
 use crate::nat::mapping::{Endpoint, Nat, PortSpace};
@@ -24,7 +25,7 @@ use crate::track::record::{Life, Own, Record};
 use crate::track::timeout::Limits;
 
 /// Changes when the records in the memory of [`SharedMemory`] mean something else.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// The memory of all tables that workers share.
 #[derive(Debug)]
@@ -109,7 +110,10 @@ impl Shared {
             policy,
             limits: Limits::new(&policy.timeouts),
             hash,
+            handshakes: Handshakes::new(key),
         };
+        // Clients that the last node sent cookies to may be about to answer.
+        shared.handshakes.note(now);
         let mut recovery = Recovery::default();
         for repairs in [repairs4, repairs6].iter().chain(&repairs_nat) {
             let SlotRepairs {

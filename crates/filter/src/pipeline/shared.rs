@@ -7,6 +7,7 @@ use tables::signature::{Keyed, Session4, Session6};
 use tables::slots::SlotWorker;
 
 use super::config::{Sizes, TrackPolicy};
+use super::proxy::Handshakes;
 use super::recovery::SharedMemory;
 use crate::nat::mapping::Nat;
 use crate::track::counted::Counted;
@@ -23,6 +24,7 @@ pub struct Shared {
     pub(crate) policy: TrackPolicy,
     pub(crate) limits: Limits,
     pub(crate) hash: Keyed,
+    pub(crate) handshakes: Handshakes,
 }
 
 /// A worker could not join.
@@ -45,6 +47,7 @@ impl Shared {
             policy,
             limits: Limits::new(&policy.timeouts),
             hash,
+            handshakes: Handshakes::new(key),
         }
     }
 

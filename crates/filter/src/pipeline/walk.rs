@@ -1,6 +1,6 @@
 //! A packet's way through the hooks, as far as hits, misses and packets without connection share it.
 
-use wire::{DropReason, FlowKey, LayoutFlags};
+use wire::{DropReason, FlowKey, LayoutFlags, ip_protocol};
 
 use super::item::{Environment, Fate, Item};
 use super::rules::{Rules, Stage};
@@ -166,8 +166,18 @@ impl Worker {
         if let Some(fate) = self.ended_by(walk, item, key, verdict) {
             return fate;
         }
-        self.onward(walk, item, key, key.destination, &mut ct)
-            .unwrap_or(Fate::Accept)
+        if let Some(fate) = self.onward(walk, item, key, key.destination, &mut ct) {
+            return fate;
+        }
+        match self.effects.synproxy {
+            Some(options)
+                if item.layout.protocol == ip_protocol::TCP
+                    && matches!(walk.route(item, key.destination), Route::Forward(_)) =>
+            {
+                self.ask_for_proof(walk, item, key, &options)
+            }
+            _ => Fate::Accept,
+        }
     }
 
     /// Asks the hooks after prerouting; `Some` ends the packet's way.

@@ -57,8 +57,11 @@ impl<T: Tracer> Rules for Judge<'_, T> {
             let verdict =
                 self.ruleset
                     .evaluate(*chain, packet, effects, self.worker, &mut self.tracer);
-            if verdict != Verdict::Accept {
-                return verdict;
+            match verdict {
+                Verdict::Accept => {}
+                // The chains after this one may still drop the packet.
+                Verdict::Synproxy(options) => effects.synproxy = Some(options),
+                end => return end,
             }
         }
         Verdict::Accept

@@ -294,11 +294,6 @@ impl Ruleset {
         &self.base
     }
 
-    /// Tells whether a rule or a set hands connections to a SYN proxy.
-    pub fn uses_synproxy(&self) -> bool {
-        !self.synproxies.is_empty()
-    }
-
     /// Returns how many log statements there are.
     pub fn log_statements(&self) -> usize {
         self.logs.len()

@@ -10,13 +10,13 @@
 //! | 1 | replay of the original direction (32), of the reply direction (32) | originator: largest window (32), highest ack (32) |
 //! | 2 | mark (32), zone (16), helper (16) | responder: end, highest allowed |
 //! | 3 | originator's sequence numbers: position (32), offset before (16), after (16) | responder: largest window, highest ack |
-//! | 4 | responder's | challenged SYN (32), TCP flags (16), scales (4 + 4), TCP state (8) |
+//! | 4 | responder's | challenged SYN (32), TCP flags (16), scales (4 + 4), announced scale (4), TCP state (4) |
 //!
 //! No lock: each field of a TCP sender only grows (in sequence space), so that workers that update one connection
 //! at once merge by compare-and-swap and lose nothing; a segment that is judged by older values is judged as if it
 //! had come a moment earlier. The state word is swapped as a whole: who loses judges again.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use tables::flow_map::EXPIRED;
 
@@ -35,7 +35,8 @@ bitflags::bitflags! {
         const MAPPED = 1 << 0;
         /// The sequence numbers of a direction are shifted.
         const SHIFTED = 1 << 1;
-        /// The node answered the handshake: the responder's numbers differ by all 32 bits of word 4.
+        /// The node answered the handshake: word 4 is a [`Proxied`]. With [`SHIFTED`](Self::SHIFTED), the server has
+        /// answered as well and the word says how its numbers differ; without, it is still to answer.
         const PROXIED = 1 << 2;
         /// The connection is counted for its source.
         const COUNTED = 1 << 3;
@@ -126,6 +127,29 @@ impl Shift {
     }
 }
 
+/// The responder's numbers of a handshake that the node answered (SYN proxy): those that it gave the client in the
+/// responder's place, until the server has answered; from then on, what is added to the server's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Proxied {
+    /// Of timestamps.
+    pub timestamp: u32,
+    /// Of sequence numbers.
+    pub sequence: u32,
+}
+
+impl Proxied {
+    const fn to_word(self) -> u64 {
+        pair(self.timestamp, self.sequence)
+    }
+
+    const fn from_word(word: u64) -> Self {
+        Self {
+            timestamp: (word >> 32) as u32,
+            sequence: word as u32,
+        }
+    }
+}
+
 /// Values that a new connection starts with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Start {
@@ -139,8 +163,8 @@ pub struct Start {
     pub zone: u16,
     /// Helper.
     pub helper: HelperId,
-    /// Word 4 as it is, for proxied handshakes: difference of the responder's numbers.
-    pub proxied_delta: Option<u32>,
+    /// What the node answered the client, for proxied handshakes.
+    pub proxied: Option<Proxied>,
 }
 
 impl Start {
@@ -151,7 +175,7 @@ impl Start {
             0,
             u64::from(self.mark) << 32 | u64::from(self.zone) << 16 | u64::from(self.helper.0),
             0,
-            self.proxied_delta.map_or(0, u64::from),
+            self.proxied.map_or(0, Proxied::to_word),
         ];
         let reply = self.tcp.as_ref().map_or([0; WORDS], tcp_words);
         (original, reply)
@@ -178,6 +202,7 @@ const fn state_word(tcp: &Tcp) -> u64 {
         | (tcp.flags.bits() as u64) << 16
         | (tcp.sides[0].scale as u64 & 15) << 12
         | (tcp.sides[1].scale as u64 & 15) << 8
+        | (tcp.announced as u64 & 15) << 4
         | tcp.state as u64
 }
 
@@ -191,9 +216,10 @@ fn tcp_of(words: &[u64; WORDS]) -> Tcp {
         scale: scale as u8 & 15,
     };
     Tcp {
-        state: TcpState::from_bits(state as u8),
+        state: TcpState::from_bits(state as u8 & 15),
         flags: TcpFlags::from_bits_retain((state >> 16) as u16),
         sides: [sender(0, state >> 12), sender(2, state >> 8)],
+        announced: (state >> 4) as u8 & 15,
         syn: (state >> 32) as u32,
     }
 }
@@ -292,9 +318,21 @@ impl<'a> Record<'a> {
         self.original[3 + (direction & 1)].store(shift.to_word(), Ordering::Relaxed);
     }
 
-    /// What is added to the responder's sequence numbers on their way to the client (SYN proxy).
-    pub fn proxied_delta(&self) -> u32 {
-        self.original[4].load(Ordering::Relaxed) as u32
+    /// Reads the numbers of a proxied handshake.
+    pub fn proxied(&self) -> Proxied {
+        // Acquire: who has seen the connection as shifted sees the differences (`set_proxied`).
+        fence(Ordering::Acquire);
+        Proxied::from_word(self.original[4].load(Ordering::Relaxed))
+    }
+
+    /// Writes the differences in place of the numbers `given` to the client; false if another worker has.
+    pub fn set_proxied(&self, given: Proxied, differences: Proxied) -> bool {
+        let (old, new) = (given.to_word(), differences.to_word());
+        let swapped =
+            self.original[4].compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
+        // Release: before the first word says that the connection is shifted.
+        fence(Ordering::Release);
+        swapped.is_ok()
     }
 
     /// Reads the TCP state.
@@ -426,6 +464,7 @@ mod tests {
                     scale: 7,
                 },
             ],
+            announced: 9,
             syn: 77,
         };
         assert_eq!(tcp_of(&tcp_words(&tcp)), tcp);

@@ -138,6 +138,8 @@ pub struct Tcp {
     pub flags: TcpFlags,
     /// Originator and responder.
     pub sides: [Sender; 2],
+    /// The window scale that a SYN proxy announced in the responder's place.
+    pub announced: u8,
     /// Sequence number of a SYN that came into the open connection.
     pub syn: u32,
 }
@@ -247,17 +249,6 @@ impl Tcp {
         }
         tcp.meet_side(CtDirection::Original, segment);
         Ok(tcp)
-    }
-
-    /// Makes the state of a connection whose handshake another has done (SYN proxy): `client` and `server` are
-    /// the numbers that each side uses next, with the windows and scales that they announced.
-    pub fn established(client: Sender, server: Sender) -> Self {
-        Self {
-            state: TcpState::Established,
-            flags: TcpFlags::SEEN_ORIGINAL | TcpFlags::SEEN_REPLY,
-            sides: [client, server],
-            syn: 0,
-        }
     }
 
     /// Judges a segment of the connection and takes it into account if it is valid.
@@ -450,6 +441,8 @@ impl Tcp {
         self.flags = scales | TcpFlags::SEEN_ORIGINAL;
         self.open_side(CtDirection::Reply, segment);
         self.agree_on_scales();
+        // The client sees this handshake as the responder does it.
+        self.announced = self.sides[1].scale;
         self.greet(segment);
     }
 

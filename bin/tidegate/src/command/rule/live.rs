@@ -6,7 +6,7 @@ use control::api::{DeniedConnection, Reply, Request, RuleInfo};
 use control::socket::{Client, ClientError};
 
 use super::text;
-use crate::cli::{Global, RuleApplyArgs, RuleFile};
+use crate::cli::{Global, RuleApplyArgs, RuleRematchArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, FAINT, HEADING};
 
@@ -55,15 +55,21 @@ pub(crate) fn apply(global: &Global, args: &RuleApplyArgs) -> Result<(), Failure
     let path = absolute(&args.file)?;
     let confirm_s = args.confirm.map(|wait| wait.as_secs().max(1) as u32);
     let denied = match args.rematch {
-        true => Some(denied(global, path.clone())?),
+        true => Some(denied(global, path.clone(), false)?),
         false => None,
     };
-    let reply = ask(global, &Request::ApplyRules { path, confirm_s })?;
-    let Reply::RulesInForce {
-        path, confirm_s, ..
-    } = &reply
-    else {
+    let request = Request::ApplyRules {
+        path: path.clone(),
+        confirm_s,
+    };
+    let reply = ask(global, &request)?;
+    let Reply::RulesInForce { confirm_s, .. } = &reply else {
         return Err(ClientError::Protocol.into());
+    };
+    // Only now: the old rules would have let them start again.
+    let denied = match args.end {
+        true => Some(self::denied(global, path.clone(), true)?),
+        false => denied,
     };
     if global.json {
         return output::print_json(&reply);
@@ -95,17 +101,17 @@ pub(crate) fn confirm(global: &Global, keep: bool) -> Result<(), Failure> {
     ))
 }
 
-/// Lists the live connections that a file of rules would not let start.
-pub(crate) fn rematch(global: &Global, args: &RuleFile) -> Result<(), Failure> {
-    let denied = denied(global, absolute(&args.file)?)?;
+/// Lists the live connections that a file of rules would not let start, and ends them if that is wanted.
+pub(crate) fn rematch(global: &Global, args: &RuleRematchArgs) -> Result<(), Failure> {
+    let denied = denied(global, absolute(&args.file)?, args.end)?;
     if global.json {
         return output::print_json(&denied);
     }
     output::print(&denied_text(&denied))
 }
 
-fn denied(global: &Global, path: PathBuf) -> Result<Vec<DeniedConnection>, Failure> {
-    match ask(global, &Request::DeniedConnections { path })? {
+fn denied(global: &Global, path: PathBuf, end: bool) -> Result<Vec<DeniedConnection>, Failure> {
+    match ask(global, &Request::DeniedConnections { path, end })? {
         Reply::DeniedConnections(denied) => Ok(denied),
         _ => Err(ClientError::Protocol.into()),
     }
@@ -118,17 +124,24 @@ fn denied_text(denied: &[DeniedConnection]) -> String {
         let by = rule.map_or(String::new(), |rule| {
             format!(" by {}", text::reference(rule))
         });
-        out.push_str(&format!(
-            "{} ({}) would be denied{by}\n",
-            one.connection, one.state
-        ));
+        let what = fate(one);
+        out.push_str(&format!("{} ({}) {what}{by}\n", one.connection, one.state));
     }
+    let what = denied.first().map_or("would be denied", fate);
     out.push_str(&match denied.len() {
-        0 => String::from("no live connection would be denied\n"),
-        1 => String::from("1 live connection would be denied\n"),
-        n => format!("{n} live connections would be denied\n"),
+        0 => format!("no live connection {what}\n"),
+        1 => format!("1 live connection {what}\n"),
+        n => format!("{n} live connections {what}\n"),
     });
     out
+}
+
+fn fate(connection: &DeniedConnection) -> &'static str {
+    if connection.ended {
+        "is denied, and ended"
+    } else {
+        "would be denied"
+    }
 }
 
 /// The node may run in another directory.

@@ -375,7 +375,11 @@ impl Parser<'_> {
             }
             ObjectKind::Quota(quota) => *quota = self.quota_body()?,
             ObjectKind::Limit(limit) => *limit = self.limit_body()?,
-            ObjectKind::Synproxy(options) => self.synproxy_item(options)?,
+            ObjectKind::Synproxy(options) => {
+                self.synproxy_item(options)?;
+                // As the kernel's tool writes it: several on one line.
+                self.synproxy_items(options)?;
+            }
             ObjectKind::Secmark(context) => *context = self.string("a security context")?,
             ObjectKind::Helper {
                 kind,
@@ -456,7 +460,17 @@ impl Parser<'_> {
         Ok(())
     }
 
-    pub(super) fn synproxy_item(&mut self, options: &mut SynproxyAst) -> Parse<()> {
+    pub(super) fn synproxy_items(&mut self, options: &mut SynproxyAst) -> Parse<()> {
+        while ["mss", "wscale", "timestamp", "sack-perm"]
+            .iter()
+            .any(|word| self.is_word(word))
+        {
+            self.synproxy_item(options)?;
+        }
+        Ok(())
+    }
+
+    fn synproxy_item(&mut self, options: &mut SynproxyAst) -> Parse<()> {
         let word = self.name("mss, wscale, timestamp or sack-perm")?;
         match word.text.as_str() {
             "mss" => options.mss = self.number_in("an MSS")?,

@@ -517,12 +517,7 @@ impl Parser<'_> {
             return Ok(StmtKind::SynproxyRef(object));
         }
         let mut options = SynproxyAst::default();
-        while ["mss", "wscale", "timestamp", "sack-perm"]
-            .iter()
-            .any(|word| self.is_word(word))
-        {
-            self.synproxy_item(&mut options)?;
-        }
+        self.synproxy_items(&mut options)?;
         Ok(StmtKind::Synproxy(options))
     }
 

@@ -1,6 +1,7 @@
 //! The engine as a router between a network inside and one outside; each test names the row of `specs/firewall.toml`
 //! that it shows.
 
+mod proxy;
 mod rfc4787;
 mod rfc5382;
 mod rfc5508;
@@ -15,7 +16,7 @@ use wire::{Addresses, DropReason, FlowKey, Instant, parse};
 
 use super::*;
 use crate::nat::mapping::{Filtering, NatPolicy, NatSizes};
-use crate::packet::{AddressType, Fib, FibAnswer, FibQuery, InterfaceId};
+use crate::packet::{AddressType, Fib, FibAnswer, FibQuery, Hook, InterfaceId};
 use crate::testing::{echo_frame, udp_frame};
 use crate::track::key::{mapped, unmapped};
 
