@@ -212,7 +212,8 @@ impl Reader<'_> {
         let mss = info.segment_bytes.max(1);
         Some(match name {
             "tcpi_snd_cwnd" => (info.window / mss).into(),
-            "tcpi_snd_ssthresh" if info.threshold > 0x7fff_0000 => 0x7fff_ffff,
+            // Not set yet.
+            "tcpi_snd_ssthresh" if info.threshold >= 1 << 29 => 0x7fff_ffff,
             "tcpi_snd_ssthresh" => (info.threshold / mss).into(),
             "tcpi_snd_mss" => info.segment_bytes.into(),
             "tcpi_snd_wnd" => info.peer_window.into(),

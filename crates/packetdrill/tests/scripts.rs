@@ -39,7 +39,53 @@ fn run(directory: &str) {
     eprintln!("{all} scripts of {directory} in {:?}", began.elapsed());
 }
 
-#[test]
-fn rfc9293() {
-    run("rfc9293");
+macro_rules! directories {
+    ($($name:ident)+) => {$(
+        #[test]
+        fn $name() {
+            run(stringify!($name));
+        }
+    )+
+
+    #[test]
+    fn every_directory_is_run() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+        let known = [$(stringify!($name)),+];
+        for entry in std::fs::read_dir(root).unwrap() {
+            let name = entry.unwrap().file_name();
+            assert!(known.contains(&name.to_str().unwrap()), "{name:?} is not run");
+        }
+    }
+    };
 }
+
+directories!(
+    rfc768
+    rfc1122
+    rfc1191
+    rfc1337
+    rfc2018
+    rfc2883
+    rfc3042
+    rfc3168
+    rfc3522
+    rfc3708
+    rfc4987
+    rfc5482
+    rfc5681
+    rfc5927
+    rfc5961
+    rfc6191
+    rfc6298
+    rfc6582
+    rfc6675
+    rfc6928
+    rfc6937
+    rfc7323
+    rfc7413
+    rfc8201
+    rfc8985
+    rfc9293
+    rfc9438
+    sockets
+);

@@ -180,7 +180,8 @@ impl Tcb {
         self.check_probe();
         let lost = self.recover(&progress, ctx);
         self.react_to_mark(segment, &progress, ctx);
-        self.grow(&progress, rtt_newest, was_limited, lost, ctx);
+        let echoes_mark = self.has(Flag::ECN) && segment.has(wire::tcp::Flags::ECE);
+        self.grow(&progress, rtt_newest, was_limited, lost, echoes_mark, ctx);
         if advanced
             || progress.delivered > 0
             || lost > 0
@@ -247,7 +248,7 @@ impl Tcb {
         let (una, next) = (self.snd_una, self.snd_nxt);
         if let Some(active) = &mut self.active
             && active.recovery.phase == Phase::Open
-            && una.at_or_after(active.recovery.marked_until)
+            && una.after(active.recovery.marked_until)
         {
             ctx.stats.ecn_reductions += 1;
             active.recovery.marked_until = next;
@@ -266,6 +267,7 @@ impl Tcb {
         rtt_ns: u64,
         was_limited: bool,
         lost: u32,
+        echoes_mark: bool,
         ctx: &mut Ctx<'_>,
     ) {
         let mss = self.segment_bytes();
@@ -278,6 +280,9 @@ impl Tcb {
         if progress.delivered == 0 && lost == 0 {
             return;
         }
+        // Blocks alone do not grow the window (RFC 3042 2), unless the path is known to reorder; nor does an echo of
+        // congestion (RFC 3168 6.1.2).
+        let may_grow = (progress.advanced || active.rack.reordering_seen) && !echoes_mark;
         let ack = Ack {
             now_ns: ctx.now_ns,
             delivered: progress.delivered,
@@ -294,7 +299,7 @@ impl Tcb {
             lost,
             app_limited: rate.app_limited,
             window_limited: was_limited,
-            in_recovery: active.recovery.phase == Phase::Recovery,
+            in_recovery: active.recovery.phase == Phase::Recovery || !may_grow,
         };
         active.controller.get_mut().on_ack(&ack);
         if ctx.has(Modules::AUTOTUNING) {

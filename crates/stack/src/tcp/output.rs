@@ -205,7 +205,7 @@ impl Tcb {
     }
 
     /// RFC 5681 4.1: after a pause the window is not trusted.
-    fn restart_after_idle(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn restart_after_idle(&mut self, ctx: &mut Ctx<'_>) {
         let rto_ns = self.rtt.rto_once_us(ctx.config) * 1000;
         let initial = ctx.config.initial_window * self.segment_bytes();
         if let Some(active) = &mut self.active

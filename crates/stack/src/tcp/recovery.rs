@@ -26,7 +26,7 @@ pub(crate) struct Recovery {
     pub(crate) phase: Phase,
     /// Recovery ends when this is acknowledged.
     pub(crate) point: Seq,
-    /// No reduction for a congestion mark before this is acknowledged.
+    /// No reduction for a congestion mark before something beyond this is acknowledged.
     pub(crate) marked_until: Seq,
     /// Duplicate acknowledgements in a row (without SACK).
     pub(crate) dupacks: u32,
@@ -53,7 +53,7 @@ impl Recovery {
         Self {
             phase: Phase::Open,
             point: una,
-            marked_until: una,
+            marked_until: una.minus(1),
             dupacks: 0,
             prr: Prr::new(1),
             window: 0,
@@ -358,20 +358,15 @@ impl Tcb {
             active.board.forget_sacks();
         }
         active.board.mark_lost(|_| Loss::Yes);
-        if active.recovery.phase != Phase::Timeout || una.at_or_after(active.recovery.point) {
-            active.recovery.undo = Some(Undo {
-                from: una,
-                outstanding: 0,
-                any: false,
-                stamp: 0,
-            });
-            active
-                .controller
-                .get_mut()
-                .on_timeout(ctx.now_ns, in_flight.max(2 * mss));
-        } else {
-            // The window is one segment again, the threshold stays (RFC 5681 3.1).
-            active.recovery.undo = None;
+        let again = active.recovery.phase == Phase::Timeout && una.before(active.recovery.point);
+        active.recovery.undo = (!again).then_some(Undo {
+            from: una,
+            outstanding: 0,
+            any: false,
+            stamp: 0,
+        });
+        // Of the same segment again: the window is one segment already, the threshold stays (RFC 5681 3.1).
+        if !again || self.rtt.backoff <= 1 {
             active
                 .controller
                 .get_mut()

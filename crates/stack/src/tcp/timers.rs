@@ -168,6 +168,8 @@ impl Tcb {
                 .heard_at
                 .max(self.active.as_ref().map_or(0, |active| active.sent_at));
             if self.is_quiescent() && last + trim_ns <= now {
+                // The time of the last segment goes with the working memory.
+                self.restart_after_idle(ctx);
                 self.deactivate(ctx);
             } else {
                 let keepalive = self.keepalive_due(ctx);

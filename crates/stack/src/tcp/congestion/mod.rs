@@ -47,7 +47,7 @@ pub struct Ack {
     pub app_limited: bool,
     /// The congestion window was the limit: it may grow.
     pub window_limited: bool,
-    /// Loss recovery is under way.
+    /// Loss recovery is under way, or the acknowledgement is no sign of room: the window does not grow.
     pub in_recovery: bool,
 }
 
