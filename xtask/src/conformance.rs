@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -9,7 +10,8 @@ use serde::Deserialize;
 use crate::workspace;
 
 /// A file of clauses, and what it is about.
-const SPECIFICATIONS: [(&str, &str); 2] = [
+const SPECIFICATIONS: [(&str, &str); 3] = [
+    ("specs/tcp.toml", "TCP and UDP"),
     ("specs/firewall.toml", "Stateful firewall and translation"),
     ("specs/ndn.toml", "Named Data Networking"),
 ];
@@ -35,7 +37,7 @@ pub(crate) fn document() -> Result<String> {
     let mut text = String::from(
         "# Conformance\n\n\
          Generated from `specs/*.toml` by `cargo xtask docs`; `cargo xtask tidy` checks that every test is there. \
-         A clause has a test that shows it, or says what is not kept, or not shown, and why.\n",
+         A clause has a test or a script that shows it, or says what is not kept, or not shown, and why.\n",
     );
     let mut sources = HashMap::new();
     for (file, about) in SPECIFICATIONS {
@@ -72,13 +74,7 @@ fn section(
     for clause in clauses {
         let id = &clause.id;
         let shown = match (&clause.test, &clause.except) {
-            (Some(test), None) => {
-                let (file, function) = test
-                    .split_once("::")
-                    .with_context(|| format!("{id}: a test is file::function"))?;
-                check(id, file, function, sources)?;
-                format!("[`{function}`](../{file})")
-            }
+            (Some(test), None) => shown_by(id, test, sources)?,
             (None, Some(reason)) => format!("not: {reason}"),
             _ => bail!("{id}: give `test`, or `except` with a reason"),
         };
@@ -93,6 +89,28 @@ fn section(
         )?;
     }
     Ok(())
+}
+
+/// Returns the link to a test; fails if it is not there.
+fn shown_by(id: &str, test: &str, sources: &mut HashMap<String, String>) -> Result<String> {
+    if let Some((file, function)) = test.split_once("::") {
+        check(id, file, function, sources)?;
+        return Ok(format!("[`{function}`](../{file})"));
+    }
+    let script = Path::new(test);
+    if script
+        .extension()
+        .is_none_or(|extension| extension != "pkt")
+    {
+        bail!("{id}: a test is file::function, or a script (.pkt)");
+    }
+    if !workspace::root()?.join(script).is_file() {
+        bail!("{id}: there is no script {test}; name one that is there, or give `except`");
+    }
+    let short = script.with_extension("");
+    let short: Vec<_> = short.iter().rev().take(2).collect();
+    let short = short.iter().rev().collect::<PathBuf>();
+    Ok(format!("[`{}`](../{test})", short.display()))
 }
 
 /// Fails if a file has no such test.
@@ -136,18 +154,24 @@ mod tests {
         };
         let mut text = String::new();
         let here = "xtask/src/conformance.rs::a_test_that_is_not_there_is_an_error";
+        let script = "crates/packetdrill/scripts/rfc9293/nagle.pkt";
         let good = [
             clause(Some(here), None),
+            clause(Some(script), None),
             clause(None, Some("no code for it")),
         ];
         section(&mut text, "Tests", &good, &mut HashMap::new()).unwrap();
         assert!(
-            text.contains("1 of 2 clauses") && text.contains("a \\| b"),
+            text.contains("2 of 3 clauses")
+                && text.contains("[`rfc9293/nagle`]")
+                && text.contains("a \\| b"),
             "{text}"
         );
         for bad in [
             clause(Some("xtask/src/conformance.rs::no_such_test"), None),
             clause(Some("xtask/src/none.rs::no_such_test"), None),
+            clause(Some("crates/packetdrill/scripts/none.pkt"), None),
+            clause(Some("xtask/src/conformance.rs"), None),
             clause(None, None),
         ] {
             assert!(section(&mut text, "Tests", &[bad], &mut HashMap::new()).is_err());
