@@ -21,8 +21,11 @@
 pub mod allocations;
 pub mod chained;
 pub mod cs;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod firewall;
 pub mod flow_twins;
+pub mod live;
 pub mod load;
 pub mod memory;
 pub mod node;

@@ -29,6 +29,7 @@ programs! {
     cs_hit_ratio,
     cs_latency,
     cs_limits,
+    dpdk_forward,
     dpdk_null,
     exhaustion,
     fw_mem,

@@ -58,13 +58,24 @@ pub fn reflect_graph() -> Graph {
 
 /// Makes a worker of these queues that always polls.
 pub fn worker(pool: Pool, queues: Vec<Box<dyn Queue>>, graph: Graph) -> (Worker, WorkerHandle) {
+    let queues = queues.into_iter().map(Some).collect();
+    worker_in_mode(pool, queues, graph, Mode::Poll)
+}
+
+/// Makes a worker of these queues, some of which may be missing, that waits as `mode` says.
+pub fn worker_in_mode(
+    pool: Pool,
+    queues: Vec<Option<Box<dyn Queue>>>,
+    graph: Graph,
+    mode: Mode,
+) -> (Worker, WorkerHandle) {
     let ports = queues
         .into_iter()
         .map(|queue| WorkerPort {
-            queue: Some(queue),
+            queue,
             tx_via: WorkerId(0),
             spread: false,
-            mode: Mode::Poll,
+            mode,
             tx_full: TxFull::default(),
         })
         .collect();
@@ -76,7 +87,7 @@ pub fn worker(pool: Pool, queues: Vec<Box<dyn Queue>>, graph: Graph) -> (Worker,
         mesh: meshes.remove(0),
         spread: None,
         idle: IdleConfig::default(),
-        cpu_time: None,
+        cpu_time: (mode != Mode::Poll).then_some(io::cpu::thread_time),
     };
     Worker::new(setup, io::cpu::now())
 }
@@ -132,6 +143,10 @@ to = "10.32.0.0/12"
 via = "10.2.0.2"
 
 [[route]]
+to = "10.253.0.0/16"
+via = "10.1.0.2"
+
+[[route]]
 to = "fd10::/16"
 via = "fd00:1::2"
 
@@ -152,15 +167,42 @@ pub enum IpVersion {
 /// Makes a worker that routes between two ports from which `flows` flows come without end; each frame
 /// is a fresh copy of its template.
 pub fn router(frames: u32, flows: u16, version: IpVersion) -> (Worker, WorkerHandle) {
-    let config = control::config::parse("router", ROUTER).expect("a correct configuration");
-    let plan = Plan::new(&config).expect("a correct plan");
-    let mac = |id: u16| MacAddr([2, 0, 0, 0, 0, id as u8]);
-    let facts: Vec<PortFacts> = (0..2)
-        .map(|id| PortFacts {
-            mac: mac(id),
-            mtu: 1500,
+    let macs = [0, 1].map(|id| MacAddr([2, 0, 0, 0, 0, id]));
+    let pool = Pool::new(frames, 2048, HugePages::Auto).expect("memory for frames");
+    let queues = (0..2)
+        .map(|id| {
+            let mac = macs[usize::from(id)];
+            // From port a to the networks behind b, and the other way.
+            let templates = (0..flows)
+                .map(|flow| match version {
+                    IpVersion::V4 => {
+                        let net = if id == 0 { 32 } else { 16 };
+                        ip4_frame(mac, [10, net, (flow >> 8) as u8, flow as u8]).to_vec()
+                    }
+                    IpVersion::V6 => {
+                        let net = if id == 0 { 0xfd20 } else { 0xfd10 };
+                        ip6_frame(mac, Ipv6Addr::new(net, flow, 0, 0, 0, 0, 0, 1))
+                    }
+                })
+                .collect();
+            let spec = null::NullSpec {
+                templates,
+                copy: true,
+                burst: BATCH_MAX,
+            };
+            open(&pool, id, DriverSpec::Null(spec))
         })
         .collect();
+    let graph = router_graph(macs, pool.capacity());
+    worker(pool, queues, graph)
+}
+
+/// Makes the graph of a router with two ports of these MAC addresses, for a worker that has `frames` frames:
+/// 10.16.0.0/12 and 10.253.0.0/16 are behind the first, 10.32.0.0/12 is behind the second.
+pub fn router_graph(macs: [MacAddr; 2], frames: usize) -> Graph {
+    let config = control::config::parse("router", ROUTER).expect("a correct configuration");
+    let plan = Plan::new(&config).expect("a correct plan");
+    let facts = macs.map(|mac| PortFacts { mac, mtu: 1500 });
     let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
     let shared = Shared::new(&plan, forwarding, 7).expect("a router without a firewall");
     for id in 0..2 {
@@ -175,37 +217,12 @@ pub fn router(frames: u32, flows: u16, version: IpVersion) -> (Worker, WorkerHan
                 .set_permanent(&key, next_hop, io::cpu::now());
         }
     }
-    let pool = Pool::new(frames, 2048, HugePages::Auto).expect("memory for frames");
-    let graph = topology::graph(&shared, WorkerId(0), 1, pool.capacity()).expect("a graph");
-    let queues = (0..2)
-        .map(|id| {
-            // From port a to the networks behind b, and the other way.
-            let templates = (0..flows)
-                .map(|flow| match version {
-                    IpVersion::V4 => {
-                        let net = if id == 0 { 32 } else { 16 };
-                        ip4_frame(mac(id), [10, net, (flow >> 8) as u8, flow as u8])
-                    }
-                    IpVersion::V6 => {
-                        let net = if id == 0 { 0xfd20 } else { 0xfd10 };
-                        ip6_frame(mac(id), Ipv6Addr::new(net, flow, 0, 0, 0, 0, 0, 1))
-                    }
-                })
-                .collect();
-            let spec = null::NullSpec {
-                templates,
-                copy: true,
-                burst: BATCH_MAX,
-            };
-            open(&pool, id, DriverSpec::Null(spec))
-        })
-        .collect();
-    worker(pool, queues, graph)
+    topology::graph(&shared, WorkerId(0), 1, frames).expect("a graph")
 }
 
 /// Writes a UDP packet of 60 bytes to `mac`.
-fn ip4_frame(mac: MacAddr, to: [u8; 4]) -> Vec<u8> {
-    let mut frame = vec![0; FRAME_BYTES];
+pub fn ip4_frame(mac: MacAddr, to: [u8; 4]) -> [u8; FRAME_BYTES] {
+    let mut frame = [0; FRAME_BYTES];
     frame[..6].copy_from_slice(&mac.0);
     frame[6..12].copy_from_slice(&[2, 9, 9, 9, 9, 9]);
     frame[12..14].copy_from_slice(&[8, 0]);

@@ -28,6 +28,7 @@ fn testpmd_mpps(cpus: [usize; 2], copy: bool) -> Result<f64, TestpmdError> {
             main_cpu: cpus[0],
             mbufs: FRAMES,
             extra: vec![format!("--burst={BURST}"), "--mbcache=128".into()],
+            ..TestpmdOptions::default()
         },
     )?;
     testpmd.wait_until_forwarding()?;

@@ -1,5 +1,6 @@
 //! The experiment of IO-8: the highest rate without loss for each frame size, for our node over AF_XDP and
-//! over AF_PACKET, the kernel's IPv4 forwarding and a forwarder on libpcap:
+//! over AF_PACKET, the kernel's IPv4 forwarding, a forwarder on libpcap, and DPDK (testpmd's io forward over
+//! net_af_xdp, which touches no packet; where it is installed):
 //! `cargo run --release -p tidegate-bench -- io8_zero_loss` (as root).
 //!
 //! All stand in the same place between the same two ports of the same tester, with all receive work on
@@ -14,6 +15,8 @@ use bench::{Options, Plot, Report, Series, Table, median, tidegate_program};
 use clap::Parser;
 use lab::dut::{NodeDriver, NodeOptions, NodeRole};
 use lab::machine::pin_to_cpu;
+use lab::need::find_program;
+use lab::peer::testpmd;
 use lab::rfc2544::{self, Limit, Throughput};
 use lab::rig::{Dut, Rig, RigOptions};
 use lab::traffic::{FRAME_SIZES, TrialPlan};
@@ -39,12 +42,21 @@ struct Arguments {
     idle: String,
 }
 
-const DUTS: [(&str, &str); 4] = [
+/// Devices under test; the first is compared with the others.
+const DUTS: [(&str, &str); 5] = [
     ("af_xdp", "tidegate, AF_XDP"),
     ("af_packet", "tidegate, AF_PACKET"),
     ("kernel", "Linux IPv4 forwarding"),
     ("libpcap", "libpcap forwarder"),
+    (TESTPMD, "DPDK testpmd, net_af_xdp"),
 ];
+const TESTPMD: &str = "dpdk";
+
+/// The devices that are here: testpmd may not be installed.
+fn duts() -> &'static [(&'static str, &'static str)] {
+    let missing = usize::from(find_program(testpmd::PROGRAM).is_none());
+    &DUTS[..DUTS.len() - missing]
+}
 
 /// Where the receive work of the device under test is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +82,7 @@ fn dut(name: &str, arguments: &Arguments) -> Result<Dut> {
         "af_xdp" => node(NodeDriver::AfXdp),
         "af_packet" => node(NodeDriver::AfPacket),
         "libpcap" => Ok(Dut::Libpcap),
+        TESTPMD => Ok(Dut::Testpmd),
         _ => Ok(Dut::KernelRouter),
     }
 }
@@ -91,7 +104,7 @@ fn measure(
         confirmations: 2,
         ..rfc2544::Options::default()
     };
-    let (name, title) = DUTS[index];
+    let (name, title) = duts()[index];
     let mut rig = Rig::new(&RigOptions {
         receive_on_dut_cpu: receive == Receive::OwnCore,
         ..RigOptions::new(dut(name, arguments)?)
@@ -128,13 +141,13 @@ impl Found {
     fn measure(arguments: &Arguments, tester_cpu: usize) -> Result<Self> {
         let mut results = BTreeMap::new();
         for round in 0..arguments.rounds {
-            let mut order: Vec<usize> = (0..DUTS.len()).collect();
+            let mut order: Vec<usize> = (0..duts().len()).collect();
             if round % 2 == 1 {
                 order.reverse();
             }
             for index in order {
                 for receive in [Receive::OwnCore, Receive::TesterCore] {
-                    eprintln!("round {}, {}, {receive:?}", round + 1, DUTS[index].1);
+                    eprintln!("round {}, {}, {receive:?}", round + 1, duts()[index].1);
                     let sizes: &[u16] = match receive {
                         Receive::OwnCore if round == 0 => &arguments.sizes,
                         _ => &[64],
@@ -183,14 +196,14 @@ impl Found {
 
     fn table(&self, place: &str, receive: Receive, sizes: &[u16]) -> Table {
         let mut columns = vec!["size, B".to_owned()];
-        columns.extend(DUTS.iter().map(|(_, title)| format!("{title}, kpps")));
+        columns.extend(duts().iter().map(|(_, title)| format!("{title}, kpps")));
         columns.push("AF_XDP on a wire, Mbit/s".into());
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
         let title = format!("Highest rate without loss, receiving {place}");
         let mut table = Table::new(&title, &columns);
         for &size in sizes {
             let mut row = vec![json!(size)];
-            row.extend((0..DUTS.len()).map(|index| self.cell((index, receive, size))));
+            row.extend((0..duts().len()).map(|index| self.cell((index, receive, size))));
             let wire_mbps = self.kpps((0, receive, size)) * 8.0 * f64::from(size + 20) / 1e3;
             row.push(json!(format!("{wire_mbps:.0}")));
             table.rows.push(row);
@@ -202,7 +215,7 @@ impl Found {
     /// it is left out, and its claim has no figure.
     fn figures(&self, report: &mut Report, receive: Receive, suffix: &str) {
         let ours = self.kpps((0, receive, 64));
-        for (index, (name, _)) in DUTS.iter().enumerate() {
+        for (index, (name, _)) in duts().iter().enumerate() {
             let kpps = self.kpps((index, receive, 64));
             report.figure(&format!("{name}_64_kpps{suffix}"), kpps);
             if index == 0 {
@@ -219,7 +232,7 @@ impl Found {
     }
 
     fn plot(&self) -> Plot {
-        let series = DUTS.iter().enumerate().map(|(index, (_, title))| {
+        let series = duts().iter().enumerate().map(|(index, (_, title))| {
             let point = |&size: &u16| (f64::from(size), self.kpps((index, Receive::OwnCore, size)));
             Series {
                 name: (*title).to_owned(),
@@ -249,6 +262,9 @@ pub(crate) fn main() -> Result<()> {
     found.figures(&mut report, Receive::OwnCore, "");
     found.figures(&mut report, Receive::TesterCore, "_tester_core");
     report.plot(found.plot());
+    if duts().len() < DUTS.len() {
+        report.note("no column for DPDK: dpdk-testpmd is not installed (Debian package dpdk-dev)");
+    }
     report.note("PF_RING cannot be had: its kernel module is not in Debian");
     report.print(&Options {
         json: arguments.json,

@@ -13,140 +13,29 @@
 //! driver then copies every frame once more, on the forwarder's core), and testpmd with rings of 512,
 //! which suit the caches better and hold a quarter of the burst.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bench::live::{End, FORWARDER_CPU, GENERATOR_CPU, Rig};
 use bench::{Options, Report, Table, median, rounds};
 use io::af_xdp::{AfXdpSpec, Place};
-use io::bpf::{AttachMode, Link, Map, MapKind, Program, asm};
 use io::port::{DriverSpec, OpenPort, PortSpec};
 use io::{Batch, HugePages, Pool, PortId, Queue, cpu};
 use lab::peer::testpmd::{Testpmd, TestpmdOptions};
-use lab::{Line, LineOptions};
 use serde_json::json;
 
 /// Bytes of a frame without FCS: 64 on the wire.
 const FRAME_BYTES: usize = 60;
-const GENERATOR_CPU: u16 = 0;
-const FORWARDER_CPU: u16 = 1;
-/// Packets of the run that finds out how many the generator makes in a window.
-const TRIAL_PKTS: u32 = 200_000;
 /// Frames of the node: as a worker has by default.
 const POOL_FRAMES: u32 = 8192;
 /// Entries of every ring, ours and testpmd's.
 const RING_ENTRIES: u32 = 2048;
-/// Generator runs a sample.
-const RUNS: usize = 2;
 
 type Failure = Box<dyn Error>;
-
-/// What counts and drops the frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// The kernel of the last namespace, which does not know the EtherType.
-    Kernel,
-    /// An XDP program on its interface.
-    Program,
-}
-
-/// The topology with its two ends.
-struct Rig {
-    line: Line,
-    generator: Program,
-    counter: Map,
-    sink: Program,
-    window: Duration,
-    /// What the generator offered in the last run, packets a second.
-    offered_pps: Cell<f64>,
-}
-
-impl Rig {
-    fn new(options: &Options) -> Result<Self, Failure> {
-        let plain = LineOptions {
-            addresses: false,
-            ..LineOptions::default()
-        };
-        let line = Line::new("xf", plain)?;
-        let index = |side: &lab::Side| -> Result<u32, Failure> {
-            Ok(side.namespace.links()?.get(&side.device)?.index)
-        };
-        let generator = redirect_to(index(&line.left)?)?;
-        let counter = Map::create(MapKind::Array, "bench_count", 8, 1)?;
-        let sink = count_and_drop(&counter)?;
-        Ok(Self {
-            line,
-            generator,
-            counter,
-            sink,
-            window: options.window(),
-            offered_pps: Cell::new(0.0),
-        })
-    }
-
-    /// Returns how many frames have reached the end.
-    fn count(&self, end: End) -> Result<u64, Failure> {
-        let side = &self.line.right;
-        match end {
-            End::Kernel => Ok(side.namespace.links()?.get(&side.device)?.counters.rx_pkts),
-            End::Program => Ok(self.counter.get_u64(0)?),
-        }
-    }
-
-    /// Prepares the end of the line; what is attached goes with the result.
-    fn attach(&self, end: End) -> Result<Option<Link>, Failure> {
-        if end == End::Kernel {
-            return Ok(None);
-        }
-        let side = &self.line.right;
-        let index = side.namespace.links()?.get(&side.device)?.index;
-        let sink = &self.sink;
-        let attach = || sink.attach_xdp(index, AttachMode::Native);
-        Ok(Some(side.namespace.run(attach)??))
-    }
-
-    /// Runs the generator and returns what reached the end, packets a second.
-    fn measure(&self, forwarder: i32, end: End) -> Result<f64, Failure> {
-        let _attached = self.attach(end)?;
-        let each = self.generate(forwarder, TRIAL_PKTS)?;
-        let packets = self.window.as_nanos() / each.as_nanos().max(1);
-        let packets = packets.min(u128::from(u32::MAX)) as u32;
-        let mut rates = Vec::new();
-        for _ in 0..RUNS {
-            let before = self.count(end)?;
-            let each = self.generate(forwarder, packets)?;
-            let seconds = each.as_secs_f64() * f64::from(packets);
-            rates.push((self.count(end)? - before) as f64 / seconds);
-            self.offered_pps.set(1.0 / each.as_secs_f64());
-        }
-        Ok(median(&rates))
-    }
-
-    /// Makes the generator send, with the forwarding thread in real time; returns the time of a packet.
-    fn generate(&self, forwarder: i32, packets: u32) -> Result<Duration, Failure> {
-        let frame = frame(self.line.left.node_mac, self.line.left.mac);
-        let generator = &self.generator;
-        cpu::set_real_time(forwarder, 1)?;
-        let each = self.line.left.namespace.run(|| {
-            cpu::pin(GENERATOR_CPU)?;
-            cpu::set_real_time(0, 1)?;
-            let each = generator.run_live(&frame, LOOPBACK, packets, 64);
-            each.map_err(std::io::Error::other)
-        });
-        // What waits in rings has time to pass.
-        std::thread::sleep(Duration::from_millis(20));
-        cpu::set_real_time(forwarder, 0)?;
-        // Real-time threads may have 95 % of each second.
-        std::thread::sleep(self.window / 2);
-        Ok(each??)
-    }
-}
-
-/// Index of `lo`: the interface that the generator's packets seem to come from.
-const LOOPBACK: u32 = 1;
 
 fn frame(destination: [u8; 6], source: [u8; 6]) -> [u8; FRAME_BYTES] {
     let mut frame = [0; FRAME_BYTES];
@@ -155,26 +44,6 @@ fn frame(destination: [u8; 6], source: [u8; 6]) -> [u8; FRAME_BYTES] {
     // IEEE 802, local experimental EtherType 1.
     frame[12..14].copy_from_slice(&[0x88, 0xb5]);
     frame
-}
-
-fn redirect_to(ifindex: u32) -> Result<Program, Failure> {
-    let mut asm = asm::Asm::new();
-    asm.mov_imm(asm::Reg::R1, ifindex as i32)
-        .mov_imm(asm::Reg::R2, 0)
-        .call(asm::Helper::Redirect)
-        .exit();
-    Ok(Program::load_xdp("bench_send", &asm.finish()?)?)
-}
-
-fn count_and_drop(counter: &Map) -> Result<Program, Failure> {
-    use asm::{Alu, Reg, Width};
-    let mut asm = asm::Asm::new();
-    asm.load_map_value(Reg::R1, counter.raw_fd(), 0)
-        .load(Width::U64, Reg::R2, Reg::R1, 0)
-        .alu_imm(Alu::Add, Reg::R2, 1)
-        .store(Width::U64, Reg::R1, 0, Reg::R2)
-        .exit_with(asm::XdpAction::Drop);
-    Ok(Program::load_xdp("bench_count", &asm.finish()?)?)
 }
 
 /// Our forwarder: one thread that passes frames between two ports, both ways, and never sleeps.
@@ -255,7 +124,7 @@ fn forward(
 fn measure_ours(rig: &Rig, end: End, mode: &RefCell<String>) -> Result<f64, Failure> {
     let ours = Ours::start(rig)?;
     ours.mode.clone_into(&mut mode.borrow_mut());
-    rig.measure(ours.id, end)
+    Ok(rig.measure(ours.id, end)?)
 }
 
 fn measure_testpmd(rig: &Rig, end: End, ring_entries: u32) -> Result<f64, Failure> {
@@ -273,13 +142,14 @@ fn measure_testpmd(rig: &Rig, end: End, ring_entries: u32) -> Result<f64, Failur
             format!("--rxd={ring_entries}"),
             format!("--txd={ring_entries}"),
         ],
+        ..TestpmdOptions::default()
     };
     let mut testpmd = Testpmd::start(Some(&rig.line.node), &options)?;
     testpmd.wait_until_forwarding()?;
     let thread = testpmd
         .forwarding_thread()
         .ok_or("testpmd has no forwarding thread")?;
-    rig.measure(thread, end)
+    Ok(rig.measure(thread, end)?)
 }
 
 /// Measures all subjects in turns; one vector of samples for each.
@@ -311,7 +181,9 @@ fn measure_all(rig: &Rig, count: usize, mode: &RefCell<String>) -> Result<Vec<Ve
 
 pub(crate) fn main() -> Result<(), Failure> {
     let options = bench::parse::<Options>();
-    let rig = Rig::new(&options)?;
+    let rig = Rig::new(options.window(), |line| {
+        frame(line.left.node_mac, line.left.mac)
+    })?;
     let mode = RefCell::new(String::new());
     let samples = measure_all(&rig, options.rounds, &mode)?;
     let ratio = |ours: usize, theirs: usize| {
@@ -328,7 +200,7 @@ pub(crate) fn main() -> Result<(), Failure> {
     report.figure("ratio_to_testpmd", ratio(0, 1));
     report.figure("ratio_to_testpmd_512", ratio(0, 2));
     report.figure("ratio_to_testpmd_program_end", ratio(4, 3));
-    report.figure("offered_mpps", rig.offered_pps.get() / 1e6);
+    report.figure("offered_mpps", rig.offered_pps() / 1e6);
     let mut table = Table::new(
         "AF_XDP forward between two veth ports, 64 B, one core, Mpps",
         &[

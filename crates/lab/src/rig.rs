@@ -8,12 +8,15 @@ use io::{HugePages, Pool, PortId};
 
 use crate::dut::{NodeError, NodeOptions, NodeProcess, NodeRole};
 use crate::netns::{Namespace, NetnsError};
+use crate::peer::testpmd::{Testpmd, TestpmdError, TestpmdOptions};
 use crate::peer::{self, libpcap};
 use crate::topology::{Line, LineOptions};
 use crate::traffic::{Endpoint, Profile, ProfileError, Tester, Trial, TrialPlan};
 
 /// Frames of each of the tester's ports.
 const TESTER_FRAMES: u32 = 8192;
+/// Packet buffers of testpmd: net_af_xdp takes 2,048 for each fill ring.
+const TESTPMD_MBUFS: u32 = 16_384;
 
 /// The driver of the tester's own ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub enum Dut {
     KernelBridge,
     /// A forwarder on libpcap.
     Libpcap,
+    /// DPDK's testpmd over net_af_xdp, which passes frames on untouched.
+    Testpmd,
     /// Whatever is between two interfaces of the caller's network namespace.
     External(External),
 }
@@ -106,6 +111,9 @@ pub enum RigError {
     /// The libpcap forwarder.
     #[error(transparent)]
     Libpcap(#[from] libpcap::LibpcapError),
+    /// testpmd.
+    #[error(transparent)]
+    Testpmd(#[from] TestpmdError),
     /// An interface of the machine.
     #[error("interface {0}: {1}")]
     Interface(String, std::io::Error),
@@ -139,6 +147,7 @@ pub struct Rig {
 enum Device {
     Node(NodeProcess),
     Libpcap(libpcap::Forwarder),
+    Testpmd(Testpmd),
     Passive,
 }
 
@@ -215,6 +224,7 @@ impl Rig {
         let threads = match &self.device {
             Device::Node(node) => threads(node.pid(), |_| true)?,
             Device::Libpcap(_) => threads(std::process::id(), |name| name == "libpcap")?,
+            Device::Testpmd(testpmd) => testpmd.forwarding_thread().into_iter().collect(),
             Device::Passive => Vec::new(),
         };
         for thread in threads {
@@ -267,6 +277,23 @@ impl Rig {
                 routed = false;
                 let cpu = Some(options.dut_cpu);
                 Device::Libpcap(libpcap::Forwarder::start(&line.node, devices, cpu)?)
+            }
+            Dut::Testpmd => {
+                routed = false;
+                let vdev = |(n, device)| format!("net_af_xdp{n},iface={device}");
+                let mut testpmd = Testpmd::start(
+                    Some(&line.node),
+                    &TestpmdOptions {
+                        vdevs: devices.iter().enumerate().map(vdev).collect(),
+                        forward_cpu: options.dut_cpu,
+                        // It sleeps; the tester's core is any other.
+                        main_cpu: usize::from(options.dut_cpu == 0),
+                        mbufs: TESTPMD_MBUFS,
+                        ..TestpmdOptions::default()
+                    },
+                )?;
+                testpmd.wait_until_forwarding()?;
+                Device::Testpmd(testpmd)
             }
             Dut::KernelRouter | Dut::External(_) => {
                 peer::route_by_kernel(&line)?;

@@ -157,7 +157,7 @@ impl Vdevs {
                 forward_cpu: cpus.last().map_or(0, |cpu| usize::from(*cpu)),
                 main_cpu: cpus.first().map_or(0, |cpu| usize::from(*cpu)),
                 mbufs: 16_384,
-                extra: Vec::new(),
+                ..TestpmdOptions::default()
             },
         )?;
         testpmd.wait_until_forwarding()?;

@@ -103,7 +103,7 @@ fn testpmd_forwards_between_null_devices() {
         forward_cpu: 1,
         main_cpu: 0,
         mbufs: 4096,
-        extra: Vec::new(),
+        ..peer::testpmd::TestpmdOptions::default()
     };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         need::need(test, "two CPUs", false);

@@ -53,6 +53,14 @@ fn libpcap_forwarder() {
 }
 
 #[test]
+fn testpmd_forwarder() {
+    let test = "testpmd_forwarder";
+    if need::program(test, lab::peer::testpmd::PROGRAM) {
+        check(test, Dut::Testpmd, TesterDriver::Auto);
+    }
+}
+
+#[test]
 fn a_short_search_over_a_real_device_ends_with_a_rate() {
     let test = "a_short_search_over_a_real_device_ends_with_a_rate";
     if !need::root(test) {

@@ -95,8 +95,11 @@ struct tg_pool {
 	void *stack[];
 };
 
-/* The calling thread's id, once it has been asked for. */
-static __thread pid_t tg_thread;
+/*
+ * The calling thread's id, once it has been asked for. The shim is part of the program, not of a library that is
+ * loaded later: no call is needed to find it.
+ */
+static __thread pid_t tg_thread __attribute__((tls_model("initial-exec")));
 
 static int
 tg_ops_alloc(struct rte_mempool *mempool)
@@ -123,11 +126,19 @@ tg_ops_enqueue(struct rte_mempool *mempool, void *const *objects, unsigned int n
 {
 	struct tg_pool *pool = mempool->pool_data;
 
-	if (tg_is_owner(pool) && n <= pool->capacity - pool->level) {
-		for (unsigned int i = 0; i < n; i++)
-			pool->stack[pool->level + i] = objects[i];
-		pool->level += n;
-		return 0;
+	if (likely(tg_is_owner(pool))) {
+		uint32_t level = pool->level;
+		void **top = &pool->stack[level];
+
+		if (likely(n <= pool->capacity - level)) {
+			pool->level = level + n;
+			/* Drivers free sent packets one by one. */
+			if (likely(n == 1))
+				top[0] = objects[0];
+			else
+				memcpy(top, objects, n * sizeof(*objects));
+			return 0;
+		}
 	}
 	return rte_ring_mp_enqueue_bulk(pool->others, objects, n, NULL) == n ? 0 : -ENOBUFS;
 }

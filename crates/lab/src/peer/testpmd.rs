@@ -26,11 +26,43 @@ pub enum TestpmdError {
     Silent(String),
 }
 
+/// What testpmd does with packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardMode {
+    /// Passes them on untouched.
+    #[default]
+    Io,
+    /// Swaps the Ethernet addresses of each.
+    MacSwap,
+    /// Drops what it receives and sends UDP packets of 1,024 flows from 10.254.0.0 to 10.253.0.0/22 and MAC
+    /// address [`FLOWGEN_MAC`].
+    FlowGen,
+    /// Drops what it receives.
+    RxOnly,
+}
+
+impl ForwardMode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            Self::MacSwap => "macswap",
+            Self::FlowGen => "flowgen",
+            Self::RxOnly => "rxonly",
+        }
+    }
+}
+
+/// To whom [`ForwardMode::FlowGen`] sends (`cfg_ether_dst` in its source).
+pub const FLOWGEN_MAC: [u8; 6] = [0, 1, 2, 3, 4, 1];
+
 /// How to run testpmd.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TestpmdOptions {
-    /// Virtual devices, e.g. `net_null0` or `net_af_xdp0,iface=d0`: pairs of them, between which it forwards.
+    /// Virtual devices, e.g. `net_null0` or `net_af_xdp0,iface=d0`: pairs of them, between which it forwards, or
+    /// one, which gets back what it gave.
     pub vdevs: Vec<String>,
+    /// What is done with packets.
+    pub mode: ForwardMode,
     /// The core that forwards.
     pub forward_cpu: usize,
     /// The core for everything else.
@@ -41,10 +73,11 @@ pub struct TestpmdOptions {
     pub extra: Vec<String>,
 }
 
-/// A running testpmd that forwards between devices in `io` mode; it is stopped when dropped.
+/// A running testpmd; it is stopped when dropped.
 #[derive(Debug)]
 pub struct Testpmd {
     child: Child,
+    ports: usize,
     lines: Receiver<String>,
     recent: Vec<String>,
 }
@@ -86,6 +119,7 @@ impl Testpmd {
         }
         Ok(Self {
             child,
+            ports: options.vdevs.len(),
             lines,
             recent: Vec::new(),
         })
@@ -96,8 +130,9 @@ impl Testpmd {
     /// # Errors
     /// It does not within ten seconds.
     pub fn wait_until_forwarding(&mut self) -> Result<(), TestpmdError> {
+        let last = format!("NIC statistics for port {}", self.ports.saturating_sub(1));
         self.wait_for(Duration::from_secs(10), |line| {
-            line.contains("NIC statistics for port 1").then_some(())
+            line.contains(&last).then_some(())
         })
     }
 
@@ -112,23 +147,22 @@ impl Testpmd {
     }
 
     /// Waits for `periods` reports of testpmd, one a second, leaves out the first, and returns the rates
-    /// sent on both ports together, packets a second.
+    /// sent on all ports together, packets a second.
     ///
     /// # Errors
     /// It says nothing for five seconds.
     pub fn rates_pps(&mut self, periods: usize) -> Result<Vec<f64>, TestpmdError> {
         let mut rates = Vec::new();
-        let mut first_port = None;
-        while rates.len() <= periods {
-            let rate = self.wait_for(Duration::from_secs(5), |line| {
-                line.trim()
-                    .strip_prefix("Tx-pps:")
-                    .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
-            })?;
-            match first_port.take() {
-                None => first_port = Some(rate),
-                Some(other) => rates.push(other + rate),
+        for _ in 0..=periods {
+            let mut sum = 0.0;
+            for _ in 0..self.ports {
+                sum += self.wait_for(Duration::from_secs(5), |line| {
+                    line.trim()
+                        .strip_prefix("Tx-pps:")
+                        .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
+                })?;
             }
+            rates.push(sum);
         }
         rates.remove(0);
         Ok(rates)
@@ -191,7 +225,6 @@ fn arguments(options: &TestpmdOptions) -> Vec<String> {
     arguments.extend(
         [
             "--",
-            "--forward-mode=io",
             "--nb-cores=1",
             "--auto-start",
             "--stats-period=1",
@@ -199,6 +232,7 @@ fn arguments(options: &TestpmdOptions) -> Vec<String> {
         ]
         .map(str::to_owned),
     );
+    arguments.push(format!("--forward-mode={}", options.mode.name()));
     arguments.push(format!("--total-num-mbufs={}", options.mbufs));
     arguments.extend(options.extra.iter().cloned());
     arguments
