@@ -37,7 +37,7 @@ fn pulled(label: &str, interface: &str, device: &str, plug: impl Fn(&str)) {
             let mut batch = Batch::new();
             queue.rx(&mut pool, &mut batch);
             pool.free_batch(&mut batch);
-            drop(queue.arm());
+            let _ = queue.arm();
             queue.disarm();
         }
         let stats = queue.stats();
