@@ -95,7 +95,7 @@ pub struct Ours(Engine);
 
 #[derive(Debug)]
 enum Engine {
-    Relay(Relay),
+    Relay(Box<Relay>),
     Router(Box<(Worker, WorkerHandle)>),
 }
 
@@ -107,11 +107,11 @@ impl Ours {
     pub fn open(device: Device, vdevs: &[String], work: Work) -> Result<Self> {
         let (pool, queues) = open(device, vdevs)?;
         Ok(Self(match work {
-            Work::L2 => Engine::Relay(Relay {
+            Work::L2 => Engine::Relay(Box::new(Relay {
                 queues,
                 pool,
                 batch: Batch::new(),
-            }),
+            })),
             Work::L3 => Engine::Router(Box::new(router(device, pool, queues, Mode::Poll))),
         }))
     }
