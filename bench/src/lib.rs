@@ -34,6 +34,7 @@ mod report;
 pub mod rte_hash;
 mod sampling;
 pub mod sessions;
+pub mod shared_counters;
 pub mod workers;
 
 use std::path::PathBuf;

@@ -33,6 +33,7 @@ programs! {
     dpdk_null,
     exhaustion,
     fw_mem,
+    fw_shared,
     graph_forward,
     icount,
     idle_policy,

@@ -37,20 +37,35 @@ fn swap_macs(bytes: &mut [u8]) {
     }
 }
 
+/// What is done with a batch before it is sent.
+pub type Work = Box<dyn FnMut(&Batch) + Send>;
+
 /// Two queues and what is done in between.
-#[derive(Debug)]
 pub struct Queues {
     rx: Box<dyn Queue>,
     tx: Option<Box<dyn Queue>>,
     pool: Pool,
     batch: Batch,
     swap: bool,
+    work: Option<Work>,
+}
+
+impl core::fmt::Debug for Queues {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Queues")
+            .field("rx", &self.rx)
+            .field("tx", &self.tx)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Forwarder for Queues {
     fn run(&mut self, until: Instant) -> u64 {
         clocked(until, || {
             self.rx.rx(&mut self.pool, &mut self.batch);
+            if let Some(work) = &mut self.work {
+                work(&self.batch);
+            }
             if self.swap {
                 for frame in self.batch.iter_mut() {
                     swap_macs(frame.data_mut());
@@ -113,6 +128,7 @@ pub fn mem_forward(frames: u32) -> Queues {
         pool,
         batch,
         swap: true,
+        work: None,
     }
 }
 
@@ -133,6 +149,7 @@ pub fn dpdk_forward(devices: [&str; 2], frames: u32, swap: bool) -> Queues {
         pool,
         batch: Batch::new(),
         swap,
+        work: None,
     }
 }
 
@@ -150,6 +167,26 @@ pub fn null_forward(frames: u32, burst: usize, copy: bool, swap: bool) -> Queues
         pool,
         batch: Batch::new(),
         swap,
+        work: None,
+    }
+}
+
+/// Frames that are copies of `templates` come from nowhere, are looked at by `work`, change their MAC addresses and go
+/// nowhere.
+pub fn working_forward(frames: u32, templates: Vec<Vec<u8>>, work: Work) -> Queues {
+    let pool = new_pool(frames);
+    let spec = null::NullSpec {
+        templates,
+        copy: true,
+        burst: BATCH_MAX,
+    };
+    Queues {
+        rx: open(&pool, 0, DriverSpec::Null(spec)),
+        tx: None,
+        pool,
+        batch: Batch::new(),
+        swap: true,
+        work: Some(work),
     }
 }
 

@@ -37,7 +37,21 @@ fn with_line(table: &keys::TableDoc, line: &str) -> String {
     if table.name.starts_with("ndn_") {
         text.push_str("[ndn]\n");
     }
-    if table.name == "firewall.guard" {
+    if table.name == "firewall.cgn" {
+        if line.starts_with("subscribers") {
+            text = text.replace(
+                line,
+                &format!("{line}\nouter = [\"203.0.113.1\", \"203.0.113.2\"]"),
+            );
+        }
+        if line.starts_with("outer") {
+            text = text.replace(
+                line,
+                &format!("{line}\nsubscribers = [\"100.64.0.1\", \"100.64.0.9\"]"),
+            );
+        }
+    }
+    if table.name == "firewall.guard" || table.name == "firewall.cgn" {
         text = format!("[firewall]\ninside = \"lan\"\n{text}[[port]]\nname = \"lan\"\n");
     }
     if table.name == "link" {

@@ -1,5 +1,6 @@
 //! `[firewall]`: connection tracking and translation.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,40 @@ pub struct FirewallConfig {
     /// `[firewall.guard]`: what is refused before any state is made; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardConfig>,
+    /// `[firewall.cgn]`: subscribers share outer addresses; absent: ports are given one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgn: Option<CgnConfig>,
+}
+
+/// `[firewall.cgn]`: each subscriber (an inner IPv4 address) has ports in blocks, which are logged as a whole (RFC 6888,
+/// RFC 7422).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CgnConfig {
+    /// Ports of a block.
+    pub block_ports: u16,
+    /// Blocks of a subscriber, at most.
+    pub blocks: u8,
+    /// Lowest port that is given.
+    pub first_port: u16,
+    /// First and last subscriber: with `outer`, the ports of each are computed, and nothing is logged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subscribers: Option<[Ipv4Addr; 2]>,
+    /// First and last outer address, for `subscribers`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outer: Option<[Ipv4Addr; 2]>,
+}
+
+impl Default for CgnConfig {
+    fn default() -> Self {
+        Self {
+            block_ports: 512,
+            blocks: 4,
+            first_port: 1024,
+            subscribers: None,
+            outer: None,
+        }
+    }
 }
 
 /// `[firewall.guard]`; a threshold of 0 is none.
@@ -103,6 +138,7 @@ impl Default for FirewallConfig {
             random_ports: false,
             state: None,
             guard: None,
+            cgn: None,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Every key of the configuration file, described once: for remedies, for the manual page and for
 //! the reference in the documentation.
 
+mod firewall;
+
 /// A table of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct TableDoc {
@@ -427,125 +429,9 @@ pub const TABLES: &[TableDoc] = &[
             ),
         ],
     },
-    TableDoc {
-        name: "firewall",
-        many: false,
-        text: "The stateful firewall; without the table, packets are forwarded without state.",
-        keys: &[
-            key(
-                "rules",
-                "path",
-                "none",
-                "rules = \"/etc/tidegate/rules.nft\"",
-                "Rules in nft syntax, as `nft -f` takes them, in a file beside this one; interfaces are ports and bridges.",
-            ),
-            key(
-                "inside",
-                "name of a port or bridge",
-                "none; one of `rules` and `inside` is required",
-                "inside = \"lan\"",
-                "Where connections may be opened from; answers to them may come from anywhere.",
-            ),
-            key(
-                "masquerade",
-                "true or false",
-                "true",
-                "masquerade = true",
-                "Translates the source of what leaves by another interface to that interface's address.",
-            ),
-            key(
-                "connections",
-                "integer, 1024 to 67108864",
-                "65536",
-                "connections = 1000000",
-                "Connections that the table is made for; about 330 bytes each are taken at start.",
-            ),
-            key(
-                "filtering",
-                "\"endpoint_independent\", \"address\" or \"address_and_port\"",
-                "\"address_and_port\"",
-                "filtering = \"endpoint_independent\"",
-                "Which packets from outside may use a mapping (RFC 4787 5).",
-            ),
-            key(
-                "random_ports",
-                "true or false",
-                "false",
-                "random_ports = true",
-                "Gives mappings random ports (RFC 6056) rather than the inner ones.",
-            ),
-            key(
-                "state",
-                "absolute path, or \"off\"",
-                "the control socket's path with the ending `.state`, if that lies in a tmpfs; else \"off\"",
-                "state = \"/run/tidegate/control.state\"",
-                "File in memory (tmpfs or hugetlbfs) that keeps connections, mappings and ports, so that a node that was killed or upgraded goes on with them.",
-            ),
-        ],
-    },
-    TableDoc {
-        name: "firewall.guard",
-        many: false,
-        text: "What is refused before any state is made for it; a threshold of 0 is none. Changes take effect at a reload.",
-        keys: &[
-            key(
-                "blocklists",
-                "array of paths",
-                "[]",
-                "blocklists = [\"/etc/tidegate/drop.txt\"]",
-                "Files of addresses and prefixes, one a line, `#` and `;` begin comments; nothing passes from or to them. Read again at each reload, swapped as a whole.",
-            ),
-            key(
-                "source_pkts_per_s",
-                "integer, packets a second",
-                "0",
-                "source_pkts_per_s = 100000",
-                "Packets of one source (an IPv4 address or an IPv6 /64), above which they are dropped.",
-            ),
-            key(
-                "destination_pkts_per_s",
-                "integer, packets a second",
-                "0",
-                "destination_pkts_per_s = 1000000",
-                "Packets to one destination, above which they are dropped.",
-            ),
-            key(
-                "source_connections_per_s",
-                "integer, connections a second",
-                "0",
-                "source_connections_per_s = 200",
-                "New connections of one source, above which more are refused.",
-            ),
-            key(
-                "destination_connections_per_s",
-                "integer, connections a second",
-                "0",
-                "destination_connections_per_s = 5000",
-                "New connections to one destination, above which the sender of a SYN has to show that it is there, and others are refused.",
-            ),
-            key(
-                "challenge",
-                "\"cookie\" or \"retry\"",
-                "\"cookie\"",
-                "challenge = \"retry\"",
-                "How: by the answer to a SYN cookie, after which the node opens the connection to the server (SYN proxy), or by sending the SYN twice. For the node's own addresses always by sending it twice.",
-            ),
-            key(
-                "scan_endpoints",
-                "integer, addresses and ports in ten seconds",
-                "0",
-                "scan_endpoints = 50",
-                "Endpoints that a source may ask for and be refused by the rules, above which it is held off.",
-            ),
-            key(
-                "hold_off_s",
-                "integer, 1 to 86400, seconds",
-                "60",
-                "hold_off_s = 60",
-                "How long a scanner is held off.",
-            ),
-        ],
-    },
+    firewall::FIREWALL,
+    firewall::CGN,
+    firewall::GUARD,
     TableDoc {
         name: "ndn",
         many: false,

@@ -16,7 +16,7 @@ mod validate;
 use std::path::Path;
 
 pub use error::{ConfigError, Finding, Problem};
-pub use firewall::{ChallengeConfig, FilteringConfig, FirewallConfig, GuardConfig};
+pub use firewall::{CgnConfig, ChallengeConfig, FilteringConfig, FirewallConfig, GuardConfig};
 pub use ndn::{
     CachePolicy, NdnConfig, NdnFaceConfig, NdnKeyConfig, NdnRouteConfig, NdnStrategyConfig,
     UnsolicitedConfig,

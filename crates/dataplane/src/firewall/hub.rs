@@ -1,6 +1,7 @@
 //! What the workers' firewalls tell, and the thread that passes it on: workers push into a bounded ring and never
 //! wait; what finds no room is counted.
 
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use control::api::{Event, SessionChange, SessionEvent, SessionFilter, Timestamp};
 use filter::guard::GuardEvent;
+use filter::nat::cgn::BlockEvent;
 use filter::pipeline::{ConnectionEvent, Logged, Worker};
 use tables::ring::{MpscConsumer, MpscProducer};
 
@@ -29,6 +31,8 @@ const WATCHER_QUEUE: usize = 1 << 12;
 pub(super) enum Report {
     /// A connection was opened, or ended.
     Connection(ConnectionEvent),
+    /// A subscriber got a block of ports, or gave it back.
+    Block(BlockEvent),
     /// A threshold of the guard fired.
     Guard(GuardEvent),
     /// A packet reached a log statement of these rules.
@@ -93,6 +97,10 @@ impl Hub {
             self.push(Report::Connection(event));
         }
         self.count_lost(core::mem::take(&mut engine.events_lost));
+        for event in engine.take_block_events() {
+            self.push(Report::Block(event));
+        }
+        self.count_lost(engine.take_block_events_lost());
         if let Some(guard) = &mut engine.guard {
             for event in guard.events.drain(..) {
                 self.push(Report::Guard(event));
@@ -235,6 +243,7 @@ fn pass_on(hub: &Hub, mut consumer: MpscConsumer<Report>, stop: &AtomicBool) {
         while let Some(report) = consumer.pop() {
             match report {
                 Report::Connection(event) => hub.tell(&session_event(&event)),
+                Report::Block(event) => log_block(&event),
                 Report::Guard(event) => lock(&hub.attacks).note(&event),
                 Report::Log(line, rules) => log.write(hub, &line, &rules),
             }
@@ -252,6 +261,22 @@ fn pass_on(hub: &Hub, mut consumer: MpscConsumer<Report>, stop: &AtomicBool) {
         }
         thread::park_timeout(TICK);
     }
+}
+
+/// RFC 6888 REQ-13 to REQ-15: one line a block, without destinations; the line's own time is the moment's, within a tick.
+fn log_block(event: &BlockEvent) {
+    tracing::info!(
+        target: "cgn",
+        subscriber = %Ipv4Addr::from_bits(event.subscriber),
+        outer = %Ipv4Addr::from_bits(event.outer),
+        ports = %format_args!("{}-{}", event.first_port, event.last_port),
+        "{}",
+        if event.is_allocation {
+            "ports allocated"
+        } else {
+            "ports given back"
+        }
+    );
 }
 
 fn session_event(event: &ConnectionEvent) -> SessionEvent {

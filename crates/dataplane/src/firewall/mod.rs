@@ -20,10 +20,12 @@ mod rules;
 mod sessions;
 mod state;
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use control::config::{FilteringConfig, FirewallConfig};
+use control::config::{CgnConfig, FilteringConfig, FirewallConfig};
 use filter::guard::Guard;
+use filter::nat::cgn::{self, BlockPlan, Deterministic, Subscribers};
 use filter::nat::mapping::{Filtering, NatPolicy, NatSizes, PortChoice};
 use filter::packet::InterfaceId;
 use filter::pipeline::{Shared, Sizes, TrackPolicy, Worker};
@@ -95,7 +97,17 @@ impl Firewall {
                 (tables, Some(segment), Some(report))
             }
         };
-        let tables = Arc::new(tables);
+        let tables = Arc::new(match &config.cgn {
+            None => tables,
+            Some(cgn) => {
+                let key = key.map(|word: u64| word.rotate_left(16) ^ 0x7375_6273);
+                let plan = subscribers(cgn);
+                let blocks = sizes.nat.mappings / usize::from(cgn.block_ports.max(1)) * 4;
+                let hash = Keyed::new(key);
+                let places = blocks.max(1 << 14);
+                tables.with_subscribers(Subscribers::new(plan, places, hash, WORKERS_MAX + 2))
+            }
+        });
         let operator =
             Worker::new(Arc::clone(&tables), OPERATOR, secret).map_err(|_| StateError::Workers)?;
         Ok(Some(Self {
@@ -148,13 +160,44 @@ fn sizes(config: &FirewallConfig) -> Sizes {
         sources: 1 << 14,
         nat: NatSizes {
             mappings: connections,
-            addresses: 16,
+            addresses: 16.max(config.cgn.as_ref().map_or(0, outer_addresses)),
             permits: match config.filtering {
                 FilteringConfig::Address => connections,
                 _ => 64,
             },
         },
         workers: WORKERS_MAX + 1,
+    }
+}
+
+/// Outer addresses that a plan names.
+fn outer_addresses(cgn: &CgnConfig) -> usize {
+    cgn.outer.map_or(0, |range| count(range) as usize)
+}
+
+fn count([first, last]: [Ipv4Addr; 2]) -> u32 {
+    last.to_bits()
+        .saturating_sub(first.to_bits())
+        .saturating_add(1)
+}
+
+/// How subscribers get their ports.
+fn subscribers(cgn: &CgnConfig) -> cgn::Plan {
+    match (cgn.subscribers, cgn.outer) {
+        (Some(inner), Some(outer)) => cgn::Plan::Deterministic(Deterministic {
+            inner_first: inner[0].to_bits(),
+            inner_count: count(inner),
+            outer_first: outer[0].to_bits(),
+            outer_count: count(outer),
+            first_port: cgn.first_port,
+            last_port: u16::MAX,
+        }),
+        _ => cgn::Plan::Blocks(BlockPlan {
+            size: cgn.block_ports,
+            per_subscriber: cgn.blocks,
+            first_port: cgn.first_port,
+            last_port: u16::MAX,
+        }),
     }
 }
 

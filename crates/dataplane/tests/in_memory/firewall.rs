@@ -211,6 +211,25 @@ fn a_wrong_rule_is_an_error_with_its_place_and_what_is_not_there_is_refused() {
 }
 
 #[test]
+fn subscribers_have_the_ports_that_are_computed_for_them() {
+    let cgn = "[firewall.cgn]\nsubscribers = [\"10.0.0.1\", \"10.0.0.4\"]\nouter = [\"198.51.100.1\", \"198.51.100.1\"]\n";
+    let mut rig = Rig::new(&format!("{GATEWAY}{cgn}"));
+    // The second of four: the second quarter of the ports from 1024 on.
+    let share = (65_536 - 1024) / 4;
+    for source in [12_345, 50_000] {
+        let packet = datagram(CLIENT, SERVER, Some((source, 53)), 32, 64);
+        let out = rig.exchange(0, &to_node4(&packet));
+        let [sent] = &out[1][..] else {
+            panic!("one frame leaves by the wan port: {out:?}")
+        };
+        assert_eq!(key(sent).source_ip(), std::net::IpAddr::from(GATE));
+        let port = u32::from(key(sent).source_port);
+        assert!((1024 + share..1024 + 2 * share).contains(&port), "{port}");
+    }
+    rig.finish();
+}
+
+#[test]
 fn a_new_file_of_rules_comes_with_the_next_snapshot_and_an_unchanged_one_goes_on() {
     let directory = tempfile::tempdir().expect("a directory");
     let load = |rules: &str, old: Option<&std::sync::Arc<dataplane::firewall::FileRules>>| {

@@ -175,6 +175,63 @@ impl Subscribers {
         &self.plan
     }
 
+    /// The outer address that a subscriber has to have, if the plan says one.
+    pub(super) fn address_of(&self, subscriber: u32) -> Option<Result<u32, MappingError>> {
+        match &self.plan {
+            Plan::Blocks(_) => None,
+            Plan::Deterministic(plan) => {
+                let there = plan.forward(subscriber);
+                Some(
+                    there
+                        .map(|(outer, ..)| outer)
+                        .ok_or(MappingError::Addresses),
+                )
+            }
+        }
+    }
+
+    /// Counts the port of a mapping that was there before: its block is the subscriber's, as long as no other one's
+    /// and there is a place for it. A port that is left out is given back without its block.
+    pub(super) fn adopt(
+        &self,
+        (blocks, owners): &mut (SlotWorker, SlotWorker),
+        subscriber: u32,
+        index: u32,
+        port: u16,
+    ) {
+        let Plan::Blocks(plan) = &self.plan else {
+            return;
+        };
+        let Some(offset) = port.checked_sub(plan.first_port) else {
+            return;
+        };
+        let block = u32::from(offset / plan.size.max(1));
+        for n in 0..plan.per_subscriber {
+            let key = subscriber_key(subscriber, n);
+            let Some(found) = self.blocks.find(&key) else {
+                let owner = owner_key(index, block);
+                let is_ours = self
+                    .owners
+                    .insert(owners, &owner, &[subscriber.into()])
+                    .is_ok();
+                if is_ours {
+                    let made = self.blocks.insert(blocks, &key, &[pack(index, block, 1)]);
+                    if made.is_err() {
+                        self.owners.remove(owners, &owner);
+                    }
+                }
+                return;
+            };
+            let word = self.blocks.values(found).and_then(|words| words.first());
+            if let Some(word) = word
+                && word.load(Ordering::Relaxed) >> 16 == pack(index, block, 0) >> 16
+            {
+                add_use(word);
+                return;
+            }
+        }
+    }
+
     pub(super) fn join(&self) -> Option<(SlotWorker, SlotWorker)> {
         Some((self.blocks.join()?, self.owners.join()?))
     }

@@ -297,9 +297,23 @@ impl Nat {
         (nat, [inner_repairs, outer_repairs])
     }
 
-    /// Gives ports to subscribers in blocks.
+    /// Gives ports to subscribers in blocks; those of mappings that are there already, after a takeover, count.
     #[must_use]
     pub fn with_subscribers(mut self, subscribers: Subscribers) -> Self {
+        if let Some(mut handles) = subscribers.join() {
+            for slot in 0..self.inner.slots() {
+                let Some((found, [word, ..])) = self.inner.live_at(slot) else {
+                    continue;
+                };
+                let entry = Entry::from_word(word.load(Ordering::Relaxed));
+                let known = self.inner.key(found).zip(self.number_of(entry.address));
+                if let Some((key, index)) = known {
+                    let subscriber = Endpoint::from_key(key).address;
+                    subscribers.adopt(&mut handles, subscriber, index, entry.port);
+                }
+            }
+            subscribers.reclaim(&mut handles);
+        }
         self.subscribers = Some(subscribers);
         self
     }
@@ -615,7 +629,17 @@ impl Nat {
         now: Instant,
     ) -> Result<Endpoint, MappingError> {
         let inner = request.inner;
-        let address = self.paired(inner.address, request.first, request.last);
+        let planned = self.subscribers.as_ref();
+        let address = match planned.and_then(|plan| plan.address_of(inner.address)) {
+            None => self.paired(inner.address, request.first, request.last),
+            Some(address) => {
+                let address = address?;
+                let is_offered = (request.first..=request.last).contains(&address);
+                is_offered
+                    .then_some(address)
+                    .ok_or(MappingError::Addresses)?
+            }
+        };
         let index = self.number(worker, address)?;
         let space = inner.space;
         let allocator = &self.ports[space as usize];

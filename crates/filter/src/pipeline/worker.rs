@@ -139,8 +139,13 @@ impl Worker {
     }
 
     /// Takes the records of port blocks that were given out or came back: what is to be logged (RFC 6888 REQ-13).
-    pub fn take_block_events(&mut self) -> Vec<BlockEvent> {
-        core::mem::take(&mut self.nat.events)
+    pub fn take_block_events(&mut self) -> alloc::vec::Drain<'_, BlockEvent> {
+        self.nat.events.drain(..)
+    }
+
+    /// Takes the number of such records that found no room.
+    pub fn take_block_events_lost(&mut self) -> u64 {
+        core::mem::take(&mut self.nat.events_lost)
     }
 
     /// Judges a batch of at most [`BATCH_MAX`] packets that came in, translates those that go on, and writes the

@@ -1,6 +1,9 @@
 //! `[firewall]`.
 
+use std::net::Ipv4Addr;
+
 use super::Checker;
+use crate::config::CgnConfig;
 
 impl Checker<'_> {
     pub(super) fn firewall(&mut self) {
@@ -44,6 +47,71 @@ impl Checker<'_> {
                 " seconds",
             );
         }
+        if let Some(cgn) = firewall.cgn.clone() {
+            self.cgn(&cgn);
+        }
         self.range("firewall.connections", connections, 1024, 1 << 26, "");
     }
+
+    fn cgn(&mut self, cgn: &CgnConfig) {
+        let ports = 65_536 - u32::from(cgn.first_port);
+        let each = u32::from(cgn.block_ports);
+        self.range("firewall.cgn.block_ports", each, 16, 16_384, " ports");
+        self.range(
+            "firewall.cgn.blocks",
+            u32::from(cgn.blocks),
+            1,
+            32,
+            " blocks",
+        );
+        self.range(
+            "firewall.cgn.first_port",
+            u32::from(cgn.first_port),
+            1,
+            49_152,
+            "",
+        );
+        let (subscribers, outer) = match (cgn.subscribers, cgn.outer) {
+            (None, None) => return,
+            (Some(subscribers), Some(outer)) => (count(subscribers), count(outer)),
+            _ => {
+                self.problem(
+                    "firewall.cgn",
+                    "only one of `subscribers` and `outer` is there",
+                    "ports are computed from both",
+                    "add the other, or remove this one to have blocks given on demand",
+                );
+                return;
+            }
+        };
+        for (key, count, most) in [
+            ("subscribers", subscribers, 1 << 24),
+            ("outer", outer, 4096),
+        ] {
+            if count == 0 || count > most {
+                self.problem(
+                    &format!("firewall.cgn.{key}"),
+                    format!("`{key}` is no range of at most {most} addresses"),
+                    "the first address, then the last one",
+                    format!("write for example `{key} = [\"100.64.0.1\", \"100.64.0.254\"]`"),
+                );
+                return;
+            }
+        }
+        let share = subscribers.div_ceil(outer);
+        if ports / share == 0 {
+            self.problem(
+                "firewall.cgn.subscribers",
+                "there are more subscribers than ports",
+                format!("{share} subscribers share the {ports} ports of an outer address"),
+                "give more outer addresses",
+            );
+        }
+    }
+}
+
+/// Addresses of a range; 0 if it is none.
+fn count([first, last]: [Ipv4Addr; 2]) -> u32 {
+    let more = last.to_bits().checked_sub(first.to_bits());
+    more.map_or(0, |more| more.saturating_add(1))
 }

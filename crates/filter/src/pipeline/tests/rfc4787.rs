@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::nat::cgn::{BlockPlan, Plan, Subscribers};
+use crate::nat::cgn::{BlockPlan, Deterministic, Plan, Subscribers};
+use crate::nat::mapping::{Endpoint, MappingError, MappingRequest, PortSpace};
 use proptest::prelude::*;
 use tables::signature::Keyed;
 
@@ -235,7 +236,7 @@ fn row_46_and_53_blocks_are_logged_once_and_bounded() {
         blocks.insert((outer - 1024) / 64);
     }
     assert_eq!(blocks.len(), 2);
-    let log = rig.worker.take_block_events();
+    let log: Vec<_> = rig.worker.take_block_events().collect();
     assert_eq!(log.len(), 2);
     assert!(
         log.iter()
@@ -249,8 +250,97 @@ fn row_46_and_53_blocks_are_logged_once_and_bounded() {
     // Another subscriber has ports.
     rig.out((OTHER_HOST, 2000), (PEER, 53));
     rig.wait(Duration::from_secs(400));
-    let log = rig.worker.take_block_events();
+    let log: Vec<_> = rig.worker.take_block_events().collect();
     assert_eq!(log.iter().filter(|event| !event.is_allocation).count(), 3);
+}
+
+#[test]
+fn row_54_ports_and_address_of_a_subscriber_are_computed() {
+    let plan = Deterministic {
+        inner_first: HOST.to_bits(),
+        inner_count: 8,
+        outer_first: OUTER.to_bits(),
+        outer_count: 2,
+        first_port: 1024,
+        last_port: u16::MAX,
+    };
+    let hash = Keyed::new([9; 4]);
+    let subscribers = Subscribers::new(Plan::Deterministic(plan), 64, hash, 4);
+    let policy = TrackPolicy::default();
+    let shared = Shared::new(&small(), policy, [1, 2, 3, 4]).with_subscribers(subscribers);
+    let nat = shared.nat();
+    let mut worker = nat.join().unwrap();
+    for n in 0..8 {
+        let inner = Endpoint {
+            address: HOST.to_bits() + n,
+            port: 5000,
+            space: PortSpace::Udp,
+        };
+        let request = |last| MappingRequest {
+            inner,
+            first: OUTER.to_bits(),
+            last,
+            ports: None,
+            random: false,
+        };
+        // The rules have to offer the address that the plan says.
+        if n >= 4 {
+            let refused = nat.acquire(&mut worker, &request(OUTER.to_bits()), 1, Instant::ZERO);
+            assert_eq!(refused.unwrap_err(), MappingError::Addresses);
+        }
+        let offered = request(OUTER.to_bits() + 1);
+        let outer = nat.acquire(&mut worker, &offered, n, Instant::ZERO);
+        let outer = outer.unwrap().outer;
+        let (address, first, last) = plan.forward(inner.address).unwrap();
+        assert_eq!(outer.address, address);
+        assert!((first..=last).contains(&outer.port));
+        // Who it was, without a log.
+        assert_eq!(plan.reverse(outer.address, outer.port), Some(inner.address));
+    }
+    assert_eq!(worker.events.len(), 0, "nothing to log");
+}
+
+#[test]
+fn row_53_blocks_of_mappings_that_were_taken_over_stay_their_subscribers() {
+    let plan = BlockPlan {
+        size: 64,
+        per_subscriber: 2,
+        ..BlockPlan::default()
+    };
+    let subscribers = || Subscribers::new(Plan::Blocks(plan), 1024, Keyed::new([9; 4]), 4);
+    let policy = TrackPolicy::default();
+    // As a node leaves them: mappings, but nothing of their blocks, which are not kept.
+    let shared = Shared::new(&small(), policy, [1, 2, 3, 4]);
+    let mut worker = shared.nat().join().unwrap();
+    let request = |port| MappingRequest {
+        inner: Endpoint {
+            address: HOST.to_bits(),
+            port,
+            space: PortSpace::Udp,
+        },
+        first: OUTER.to_bits(),
+        last: OUTER.to_bits(),
+        ports: None,
+        random: false,
+    };
+    for port in [1100, 1101, 1500] {
+        let mapped = shared
+            .nat()
+            .acquire(&mut worker, &request(port), 0, Instant::ZERO);
+        assert_eq!(mapped.unwrap().outer.port, port, "ports are kept");
+    }
+    drop(worker);
+    let shared = shared.with_subscribers(subscribers());
+    let mut worker = shared.nat().join().unwrap();
+    // Its two blocks are those of ports 1100 and 1500: new mappings have ports there, and no block is told of anew.
+    for port in 3000..3060 {
+        let mapped = shared
+            .nat()
+            .acquire(&mut worker, &request(port), 5, Instant::ZERO);
+        let outer = mapped.unwrap().outer.port;
+        assert!([(1100 - 1024) / 64, (1500 - 1024) / 64].contains(&((outer - 1024) / 64)));
+    }
+    assert_eq!(worker.events.len(), 0);
 }
 
 proptest! {
