@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets as plain functions, so that ordinary tests replay their corpora too.
 #![forbid(unsafe_code)]
 
+pub mod alg_targets;
 pub mod filter_targets;
 pub mod ndn_targets;
 pub mod rule_targets;

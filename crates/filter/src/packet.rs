@@ -180,6 +180,8 @@ bitflags::bitflags! {
         const DNAT = 32;
         /// Is being removed.
         const DYING = 512;
+        /// A rule attached a helper to it.
+        const HELPER = 8192;
     }
 }
 

@@ -100,6 +100,7 @@ impl Rehearsal {
             connections4: CONNECTIONS,
             connections6: CONNECTIONS / 4,
             sources: 1 << 10,
+            expectations: 1 << 10,
             nat: NatSizes {
                 mappings: CONNECTIONS,
                 addresses: 64,

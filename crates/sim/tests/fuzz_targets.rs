@@ -9,6 +9,8 @@ use std::path::Path;
 
 use graph::fault::Random;
 
+#[path = "../../../fuzz/src/alg_targets.rs"]
+mod alg_targets;
 #[path = "../../../fuzz/src/filter_targets.rs"]
 mod filter_targets;
 #[path = "../../../fuzz/src/rule_targets.rs"]
@@ -84,4 +86,9 @@ fn nft_rules() {
 #[test]
 fn tcp_host() {
     replay("tcp_host", stack_targets::tcp_host);
+}
+
+#[test]
+fn row_85_alg_messages() {
+    replay("alg_message", alg_targets::alg_message);
 }

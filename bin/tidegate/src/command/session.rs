@@ -179,11 +179,17 @@ fn line(session: &SessionInfo) -> String {
     if session.assured {
         out.push_str(" [ASSURED]");
     }
+    if session.expected {
+        out.push_str(" [RELATED]");
+    }
     if session.mark != 0 {
         out.push_str(&format!(" mark={}", session.mark));
     }
     if session.zone != 0 {
         out.push_str(&format!(" zone={}", session.zone));
+    }
+    if let Some(helper) = &session.helper {
+        out.push_str(&format!(" helper={helper}"));
     }
     out
 }
@@ -225,6 +231,8 @@ mod tests {
             assured: true,
             snat: true,
             dnat: false,
+            expected: true,
+            helper: Some("ftp".into()),
             mark: 5,
             zone: 0,
             expires_ms: 7_439_900,
@@ -232,10 +240,11 @@ mod tests {
         assert_eq!(
             line(&session),
             "tcp      6 7439 ESTABLISHED src=10.0.0.1 dst=192.0.2.9 sport=40000 dport=80 \
-             src=192.0.2.9 dst=203.0.113.1 sport=80 dport=1024 [ASSURED] mark=5"
+             src=192.0.2.9 dst=203.0.113.1 sport=80 dport=1024 [ASSURED] [RELATED] mark=5 helper=ftp"
         );
         session.protocol = 1;
         session.state = None;
+        (session.expected, session.helper) = (false, None);
         (session.answered, session.assured, session.mark) = (false, false, 0);
         assert_eq!(
             line(&session),

@@ -59,6 +59,11 @@ impl Gateway {
 
     /// As [`Gateway::start`]; `guard` is what stands below `[firewall]`.
     pub(crate) fn with_guard(ports: &str, kind: Option<Vdev>, guard: &str) -> Self {
+        Self::with_rules(&rules(ports), kind, guard)
+    }
+
+    /// Starts a gateway with a text of rules.
+    pub(crate) fn with_rules(rules: &str, kind: Option<Vdev>, guard: &str) -> Self {
         let line = Line::new("tgf", LineOptions::default()).unwrap();
         forget_route(&line);
         // In memory: there, connections outlive the node.
@@ -80,7 +85,7 @@ impl Gateway {
             rules_file(directory.path()).display(),
         );
         std::fs::write(directory.path().join("node.toml"), text).unwrap();
-        std::fs::write(rules_file(directory.path()), rules(ports)).unwrap();
+        std::fs::write(rules_file(directory.path()), rules).unwrap();
         let child = run(&line, directory.path());
         let mut gateway = Self {
             child,

@@ -26,6 +26,12 @@ pub struct SessionInfo {
     pub snat: bool,
     /// Its destination is translated.
     pub dnat: bool,
+    /// Another connection expected it.
+    #[serde(default)]
+    pub expected: bool,
+    /// What inspects it, e.g. `ftp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helper: Option<String>,
     /// Its mark.
     pub mark: u32,
     /// Its zone.
@@ -229,6 +235,8 @@ mod tests {
             assured: true,
             snat: true,
             dnat: false,
+            expected: false,
+            helper: None,
             mark: 7,
             zone: 0,
             expires_ms: 1000,

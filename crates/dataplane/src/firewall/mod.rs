@@ -158,6 +158,7 @@ fn sizes(config: &FirewallConfig) -> Sizes {
         connections4: connections,
         connections6: connections / 4,
         sources: 1 << 14,
+        expectations: (connections / 16).clamp(64, 1 << 14),
         nat: NatSizes {
             mappings: connections,
             addresses: 16.max(config.cgn.as_ref().map_or(0, outer_addresses)),

@@ -98,6 +98,8 @@ pub(super) fn session_info(connection: &Connection) -> SessionInfo {
         assured: has(CtStatus::ASSURED),
         snat: has(CtStatus::SNAT),
         dnat: has(CtStatus::DNAT),
+        expected: has(CtStatus::EXPECTED),
+        helper: connection.helper.map(|helper| helper.name().to_owned()),
         mark: connection.mark,
         zone: connection.zone,
         expires_ms: connection.expires_ms.into(),

@@ -57,6 +57,8 @@ pub struct Sizes {
     pub connections6: usize,
     /// Sources that are counted, if there is a limit a source.
     pub sources: usize,
+    /// Connections that helpers expect.
+    pub expectations: usize,
     /// Tables of NAT.
     pub nat: NatSizes,
     /// Workers that may join, at most.
@@ -69,6 +71,7 @@ impl Default for Sizes {
             connections4: 1 << 16,
             connections6: 1 << 14,
             sources: 1 << 14,
+            expectations: 1 << 12,
             nat: NatSizes::default(),
             workers: 4,
         }

@@ -8,6 +8,7 @@ use wire::{FlowKey, Instant, ip_protocol};
 
 use super::shared::{Shared, Table};
 use super::worker::{Worker, record_of};
+use crate::alg::Helper;
 use crate::packet::{CtDirection, CtStatus};
 use crate::track::key::is_ipv4;
 use crate::track::tcp::TcpState;
@@ -31,6 +32,8 @@ pub struct Connection {
     pub mark: u32,
     /// Its zone.
     pub zone: u16,
+    /// What inspects it.
+    pub helper: Option<Helper>,
     /// Time until it ends if no packet comes, milliseconds.
     pub expires_ms: u32,
 }
@@ -66,6 +69,7 @@ impl Connection {
             tcp: (original.protocol == ip_protocol::TCP).then_some(tcp),
             mark: labels.0,
             zone: labels.1,
+            helper: Helper::of(labels.2),
             expires_ms: as_ms(life.deadline.since(Tick::of(now))),
         })
     }
@@ -193,6 +197,7 @@ impl Worker {
     fn handles(&self) -> impl Iterator<Item = &SlotWorker> {
         [&self.flows.v4, &self.flows.v6, &self.sources]
             .into_iter()
+            .chain(self.expectations.handles())
             .chain(self.nat.handles())
     }
 

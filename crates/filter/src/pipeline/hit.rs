@@ -4,6 +4,7 @@ use tables::flow_map::Flow;
 use wire::tcp::{ACKNOWLEDGEMENT, Flags, SEQUENCE};
 use wire::{DropReason, FlowKey, LayoutFlags, ip_protocol};
 
+use super::inspect::Passage;
 use super::item::{Fate, Item};
 use super::rules::{Rules, Stage};
 use super::shared::Table;
@@ -165,6 +166,17 @@ impl Worker {
         // What has no way keeps its sender, who is told by the node.
         if routed && target != middle && !rewrite(item.frame, &item.layout, &target) {
             return Some(Fate::Drop(DropReason::TransportTruncated));
+        }
+        if routed && life.status.contains(CtStatus::HELPER) && !life.own.contains(Own::PROXIED) {
+            let passage = Passage {
+                key,
+                target: &target,
+                connection: flow.connection,
+                record,
+                life: *life,
+                direction,
+            };
+            return Some(self.inspect::<R, K>(walk, item, &passage));
         }
         if life.own.contains(Own::SHIFTED) {
             shift_numbers(item, record, life, direction);

@@ -1,25 +1,27 @@
 //! Packets that no connection is known for: the rules decide whether they start one, and how it is translated.
 
 use tables::flow_map::FlowError;
+use tables::slots::SlotRef;
 use wire::tcp::Flags;
 use wire::{DropReason, FlowKey, LayoutFlags, ip_protocol};
 
 use super::config::FullPolicy;
 use super::hit::halfway;
+use super::inspect::{Expected, Passage, expected};
 use super::item::{Fate, Item};
 use super::rules::{Rules, Stage};
 use super::shared::Table;
 use super::walk::{Route, Walk, restore};
-use super::worker::{Worker, port_of_destination, segment_of, source_id};
+use super::worker::{Worker, port_of_destination, record_of, segment_of, source_id};
 use crate::guard::Admission;
 use crate::nat::mapping::{Endpoint, MappingError, MappingRequest, PortSpace};
 use crate::nat::rewrite::rewrite;
-use crate::packet::{CtState, CtStatus, CtView, Hook, InterfaceId};
+use crate::packet::{CtDirection, CtState, CtStatus, CtView, HelperId, Hook, InterfaceId};
 use crate::track::key::{is_ipv4, mapped, unmapped};
 use crate::track::record::{Life, Own, Proxied, Start};
 use crate::track::tcp::{Segment, Tcp};
 use crate::track::timeout::Class;
-use crate::verdict::{Changes, NatFlags, NatKind, NatRequest, Verdict};
+use crate::verdict::{Changes, NatFlags, NatKind, NatRequest, RuleId, Verdict};
 
 /// Source ports that an IPv6 translation tries.
 const PORT_TRIES: u32 = 8;
@@ -35,6 +37,8 @@ pub(super) struct Draft {
     ct: CtView,
     /// The source's mapping was made for it.
     is_new_mapping: bool,
+    /// Another connection expects it.
+    expected: Option<Expected>,
     /// Whether its sender is known to be there.
     pub(super) proof: Proof,
 }
@@ -130,7 +134,14 @@ impl Worker {
             },
             is_new_mapping: false,
             proof,
+            expected: expected(walk, key),
         };
+        if let Some(expected) = &draft.expected {
+            draft.life.status |= CtStatus::EXPECTED;
+            draft.ct.status |= CtStatus::EXPECTED;
+            draft.ct.state = CtState::RELATED;
+            draft.ct.mark = expected.mark;
+        }
         match self.draft::<R, K>(walk, item, &mut draft) {
             Ok(fate) => fate,
             Err(fate) => {
@@ -184,6 +195,17 @@ impl Worker {
             return Err(Fate::Accept);
         }
         self.count(walk, item, draft)?;
+        if let Some(expected) = &draft.expected {
+            let expectations = &walk.shared.expectations;
+            if !expectations.take(&mut self.expectations, &expected.found) {
+                // Another packet was faster: this one may be of its connection, and is sent again.
+                restore(item, &draft.key);
+                return Err(Fate::Drop(DropReason::CtClash));
+            }
+            if expected.found.expectation.is_mapped {
+                draft.life.own |= Own::MAPPED_DESTINATION;
+            }
+        }
         self.insert::<R, K>(walk, item, draft)
     }
 
@@ -199,6 +221,14 @@ impl Worker {
         let verdict = self.ask(walk, Stage::Filter, hook, item, none, &mut draft.ct);
         if let Some(fate) = self.ended_by(walk, item, &key, verdict) {
             return Err(fate);
+        }
+        if let Some(expected) = draft.expected.filter(|expected| expected.follows) {
+            (draft.target.destination, draft.target.destination_port) = expected.destination;
+            if draft.target != draft.key {
+                draft.life.status |= CtStatus::DNAT;
+                draft.ct.status |= CtStatus::DNAT;
+            }
+            return Ok(());
         }
         if self.admit(walk, draft) {
             return Ok(());
@@ -316,6 +346,19 @@ impl Worker {
         oif: InterfaceId,
     ) -> Result<(), Fate> {
         let key = draft.key;
+        if let Some(expected) = draft.expected.filter(|expected| expected.follows) {
+            let Some(source) = expected.source else {
+                return Ok(());
+            };
+            let request = NatRequest {
+                kind: NatKind::Source,
+                flags: NatFlags::empty(),
+                addresses: Some((source, source)),
+                ports: None,
+                rule: RuleId::POLICY,
+            };
+            return self.translate_source(walk, item, draft, &request, oif);
+        }
         let hook = Hook::Postrouting;
         let verdict = self.ask(walk, Stage::Nat, hook, item, oif, &mut draft.ct);
         match verdict {
@@ -503,6 +546,9 @@ impl Worker {
             tcp.flags |= crate::track::tcp::TcpFlags::LIBERAL;
         }
         draft.life.deadline = walk.tick.after(walk.shared.limits.of(draft.life.class));
+        if draft.ct.helper != HelperId::NONE {
+            draft.life.status |= CtStatus::HELPER;
+        }
         let start = Start {
             life: draft.life,
             tcp: draft.tcp,
@@ -533,12 +579,11 @@ impl Worker {
                     self.note::<K>(true, made, walk.env.now);
                     let done = draft.target == draft.key
                         || rewrite(item.frame, &item.layout, &draft.target);
-                    return if done {
-                        Ok(Fate::Accept)
-                    } else {
+                    if !done {
                         // The connection stays; its sender will try again.
-                        Ok(Fate::Drop(DropReason::TransportTruncated))
-                    };
+                        return Ok(Fate::Drop(DropReason::TransportTruncated));
+                    }
+                    return Ok(self.inspect_first::<R, K>(walk, item, draft, made));
                 }
                 Err(FlowError::Exists(flow)) => {
                     // Another worker was faster: the packet is one of its connection.
@@ -564,6 +609,31 @@ impl Worker {
         }
         restore(item, &draft.key);
         Err(Fate::Drop(DropReason::CtClash))
+    }
+
+    /// Lets the helper of a new connection see the first packet.
+    fn inspect_first<R: Rules, K: Table>(
+        &mut self,
+        walk: &Walk<'_, R>,
+        item: &mut Item<'_>,
+        draft: &Draft,
+        connection: SlotRef,
+    ) -> Fate {
+        let is_helped =
+            draft.life.status.contains(CtStatus::HELPER) && !draft.life.own.contains(Own::PROXIED);
+        let record = record_of::<K>(walk.shared, connection);
+        let Some(record) = record.filter(|_| is_helped) else {
+            return Fate::Accept;
+        };
+        let passage = Passage {
+            key: &draft.key,
+            target: &draft.target,
+            connection,
+            record: &record,
+            life: draft.life,
+            direction: CtDirection::Original,
+        };
+        self.inspect::<R, K>(walk, item, &passage)
     }
 
     /// Tells whether another source port may be tried: a translated source without a mapping.

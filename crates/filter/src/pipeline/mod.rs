@@ -14,6 +14,7 @@ mod answer;
 mod config;
 mod connection;
 mod hit;
+mod inspect;
 mod item;
 mod logged;
 mod miss;

@@ -17,6 +17,7 @@ use super::config::{Sizes, TrackPolicy};
 use super::proxy::Handshakes;
 use super::shared::{FlowHandles, Shared, Table};
 use super::worker::{port_of_destination, source_id};
+use crate::alg::expectation::Expectations;
 use crate::nat::mapping::{Endpoint, Nat, PortSpace};
 use crate::nat::recovery::{NatMemory, NatRepairs, Uses};
 use crate::track::counted::Counted;
@@ -107,6 +108,7 @@ impl Shared {
             flows6,
             nat,
             sources: Counted::cleared(memory.sources, hash, sizes.workers),
+            expectations: Expectations::new(sizes.expectations, hash, sizes.workers),
             policy,
             limits: Limits::new(&policy.timeouts),
             hash,

@@ -9,6 +9,7 @@ use tables::slots::SlotWorker;
 use super::config::{Sizes, TrackPolicy};
 use super::proxy::Handshakes;
 use super::recovery::SharedMemory;
+use crate::alg::expectation::Expectations;
 use crate::nat::mapping::Nat;
 use crate::track::counted::Counted;
 use crate::track::key::ConnectionKey;
@@ -21,6 +22,7 @@ pub struct Shared {
     pub(crate) flows6: FlowMap<Session6>,
     pub(crate) nat: Nat,
     pub(crate) sources: Counted,
+    pub(crate) expectations: Expectations,
     pub(crate) policy: TrackPolicy,
     pub(crate) limits: Limits,
     pub(crate) hash: Keyed,
@@ -44,6 +46,7 @@ impl Shared {
             flows6: FlowMap::with_memory(memory.flows6, hash, flows(workers)),
             nat: Nat::with_memory(memory.nat, policy.nat, hash, workers).0,
             sources: Counted::cleared(memory.sources, hash, workers),
+            expectations: Expectations::new(sizes.expectations, hash, workers),
             policy,
             limits: Limits::new(&policy.timeouts),
             hash,
@@ -69,6 +72,11 @@ impl Shared {
             .slots()
             .max(self.flows6.slots())
             .max(self.nat.slots())
+    }
+
+    /// The connections that others expect.
+    pub fn expectations(&self) -> &Expectations {
+        &self.expectations
     }
 
     /// The mappings.

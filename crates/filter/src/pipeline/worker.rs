@@ -17,6 +17,8 @@ use super::recovery::mappings_of;
 use super::rules::{Rules, Stage};
 use super::shared::{FlowHandles, Join, Shared, Table};
 use super::walk::Walk;
+use crate::alg::expectation::ExpectationWorker;
+use crate::alg::stream::Streams;
 use crate::guard::GuardWorker;
 use crate::nat::cgn::BlockEvent;
 use crate::nat::mapping::NatWorker;
@@ -34,6 +36,9 @@ const OUTBOX_SLOTS: usize = 2 * BATCH_MAX;
 
 /// Connections that one sweep ends, at most: the next one goes on from there.
 const ENDS_MAX: usize = 256;
+
+/// Bytes that a helper reads at once: a packet, and the line before it.
+const MESSAGE_BYTES: usize = 2048;
 
 /// What a worker has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +68,10 @@ pub struct Worker {
     pub(super) flows: FlowHandles,
     pub(super) nat: NatWorker,
     pub(super) sources: SlotWorker,
+    pub(super) expectations: ExpectationWorker,
+    pub(super) streams: Streams,
+    /// What a helper reads.
+    pub(super) message: Vec<u8>,
     pub(super) fragments: Fragments,
     /// What the engine wants sent; the caller sends and clears it after each call.
     pub outbox: Outbox,
@@ -116,6 +125,9 @@ impl Worker {
             flows,
             nat: shared.nat.join().ok_or(Join)?,
             sources: shared.sources.join().ok_or(Join)?,
+            expectations: shared.expectations.join().ok_or(Join)?,
+            streams: Streams::default(),
+            message: Vec::with_capacity(MESSAGE_BYTES),
             fragments: Fragments::new(shared.policy.fragments, shared.hash),
             outbox: Outbox::new(OUTBOX_SLOTS),
             effects: Effects::default(),
@@ -354,6 +366,10 @@ impl Worker {
         shared.sources.reclaim(&mut self.sources);
         shared.nat.maintain(&mut self.nat, slots, now);
         let tick = Tick::of(now);
+        let expectations = &shared.expectations;
+        expectations.maintain(&mut self.expectations, slots, tick, |inner| {
+            shared.nat.release(inner, now);
+        });
         self.sweep::<Session4>(&shared, 0, slots, tick, now);
         self.sweep::<Session6>(&shared, 1, slots, tick, now);
         if tick.since(self.fragments_at) >= 8 {

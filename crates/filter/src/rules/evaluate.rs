@@ -385,8 +385,8 @@ impl<'r, T: Tracer> Run<'r, '_, '_, T> {
                 let quota = self.ruleset.shared.quotas.get(quota as usize);
                 go(quota.is_none_or(|quota| quota.matches(self.bytes)))
             }
-            Object::Helper(helper) => {
-                if self.packet.ct.tracked {
+            Object::Helper { helper, protocol } => {
+                if self.packet.ct.tracked && self.packet.layout.protocol == protocol {
                     self.packet.ct.helper = helper;
                     self.effects.changes |= Changes::CT_HELPER;
                 }

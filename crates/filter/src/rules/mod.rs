@@ -27,9 +27,7 @@ use wire::{FlowSecret, Instant};
 pub use evaluate::{DEPTH_MAX, RuleWorker};
 pub use interface::{Interface, Interfaces};
 pub use judge::Judge;
-use program::{
-    BaseChain, ChainId, HelperInfo, LogInfo, ObjectInfo, Rule, RuleInfo, SetId, SynproxyList,
-};
+use program::{BaseChain, ChainId, LogInfo, ObjectInfo, Rule, RuleInfo, SetId, SynproxyList};
 use set::Set;
 use state::Shared;
 pub use trace::{NoTrace, Recorder, Step, Tracer};
@@ -76,8 +74,6 @@ pub struct Parts {
     pub logs: Vec<LogInfo>,
     /// Named objects.
     pub objects: Vec<ObjectInfo>,
-    /// Helpers, by number less one.
-    pub helpers: Vec<HelperInfo>,
     /// SYN proxy options.
     pub synproxies: SynproxyList,
     /// Shared state.
@@ -106,7 +102,6 @@ pub struct Ruleset {
     rules: Vec<RuleInfo>,
     logs: Vec<LogInfo>,
     objects: Vec<ObjectInfo>,
-    helpers: Vec<HelperInfo>,
     synproxies: SynproxyList,
     shared: Shared,
     counters: Counters,
@@ -147,7 +142,6 @@ impl Ruleset {
             rules: parts.rules,
             logs: parts.logs,
             objects: parts.objects,
-            helpers: parts.helpers,
             synproxies: parts.synproxies,
             shared: parts.shared,
             counters: Counters::new(parts.workers.max(1), parts.counters * 2),
@@ -337,11 +331,6 @@ impl Ruleset {
     /// Returns the named objects.
     pub fn objects(&self) -> &[ObjectInfo] {
         &self.objects
-    }
-
-    /// Returns the helpers, by number less one.
-    pub fn helpers(&self) -> &[HelperInfo] {
-        &self.helpers
     }
 
     /// Returns the interfaces.

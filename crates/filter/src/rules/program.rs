@@ -200,7 +200,12 @@ pub enum Object {
     /// A quota.
     Quota(u32),
     /// A connection-tracking helper.
-    Helper(HelperId),
+    Helper {
+        /// Which one.
+        helper: HelperId,
+        /// The IP protocol that it inspects: others are left alone.
+        protocol: u8,
+    },
     /// What a SYN proxy announces: index of the ruleset's list.
     Synproxy(u32),
 }
@@ -434,15 +439,6 @@ pub struct ObjectInfo {
     pub name: String,
     /// What it is.
     pub object: Object,
-}
-
-/// A helper object's protocol, for the tracker.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HelperInfo {
-    /// The helper's type, e.g. `ftp`.
-    pub kind: String,
-    /// IP protocol number.
-    pub protocol: u8,
 }
 
 /// SYN proxy options by index.

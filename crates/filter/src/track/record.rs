@@ -9,7 +9,7 @@
 //! | 0 | deadline (32), timeout class (8), own flags (8), status (16) | originator: end (32), highest allowed (32) |
 //! | 1 | replay of the original direction (32), of the reply direction (32) | originator: largest window (32), highest ack (32) |
 //! | 2 | mark (32), zone (16), helper (16) | responder: end, highest allowed |
-//! | 3 | originator's sequence numbers: position (32), offset before (16), after (16) | responder: largest window, highest ack |
+//! | 3 | originator's sequence numbers: position (32), offset before (16), after (16); without TCP, the helper's | responder: largest window, highest ack |
 //! | 4 | responder's | challenged SYN (32), TCP flags (16), scales (4 + 4), announced scale (4), TCP state (4) |
 //!
 //! No lock: each field of a TCP sender only grows (in sequence space), so that workers that update one connection
@@ -333,6 +333,13 @@ impl<'a> Record<'a> {
         // Release: before the first word says that the connection is shifted.
         fence(Ordering::Release);
         swapped.is_ok()
+    }
+
+    /// Changes the word that a helper keeps of a connection without sequence numbers: the originator's shift.
+    pub fn update_helper(&self, mut change: impl FnMut(u64) -> u64) {
+        let set = |word| Some(change(word));
+        // Relaxed: as in `update_life`.
+        let _ = self.original[3].fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
     /// Reads the TCP state.

@@ -1,7 +1,6 @@
 //! Constants: words, numbers, ranges and prefixes as values of a type.
 
 use alloc::format;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -9,8 +8,8 @@ use super::super::ast::{BinOp, Expr, ExprKind};
 use super::super::datatype::{Constant, DataType};
 use super::super::span::{LangError, Span};
 use super::{Lower, Lowered};
+use crate::alg::Helper;
 use crate::packet::InterfaceId;
-use crate::rules::program::HelperInfo;
 
 impl Lower<'_> {
     pub(super) fn interface(&mut self, name: &str, span: Span) -> Lowered<InterfaceId> {
@@ -155,23 +154,10 @@ impl Lower<'_> {
                 }
                 return Ok(vec![single(id.0.into())]);
             }
+            // What is no helper here, no connection has.
             DataType::Helper => {
-                let known = |list: &[HelperInfo]| {
-                    let of_kind = list
-                        .iter()
-                        .enumerate()
-                        .filter(|(_, helper)| helper.kind == word);
-                    of_kind
-                        .map(|(at, _)| single(at as u128 + 1))
-                        .collect::<Vec<_>>()
-                };
-                if known(&self.parts.helpers).is_empty() {
-                    self.parts.helpers.push(HelperInfo {
-                        kind: String::from(word),
-                        protocol: 0,
-                    });
-                }
-                return Ok(known(&self.parts.helpers));
+                let id = Helper::named(word).map_or(u16::MAX, |helper| helper.id().0);
+                return Ok(vec![single(id.into())]);
             }
             _ => {}
         }

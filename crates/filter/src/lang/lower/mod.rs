@@ -11,16 +11,16 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use hashbrown::HashMap;
-use wire::Instant;
+use wire::{Instant, ip_protocol};
 
 use super::ast::{ChainAst, ObjectKind, RuleAst, TableAst};
 use super::datatype::DataType;
 use super::model::Model;
-use super::span::{LangError, SourceMap};
-use crate::packet::{Family, HelperId, Hook};
+use super::span::{LangError, SourceMap, Span};
+use crate::alg::Helper;
+use crate::packet::{Family, Hook};
 use crate::rules::program::{
-    BaseChain, ChainId, ChainKind, HelperInfo, LogInfo, Object, ObjectInfo, Op, Rule, RuleInfo,
-    SetId,
+    BaseChain, ChainId, ChainKind, LogInfo, Object, ObjectInfo, Op, Rule, RuleInfo, SetId,
 };
 use crate::rules::{Chain, Interfaces, Parts, Ruleset, set::Set, state::Quota};
 use crate::verdict::RuleId;
@@ -231,20 +231,7 @@ impl<'a> Lower<'a> {
             }
             ObjectKind::Synproxy(options) => Object::Synproxy(self.new_synproxy(options)),
             ObjectKind::Helper { kind, protocol, .. } => {
-                let Some(super::datatype::Constant::Value(protocol)) =
-                    DataType::InetProto.parse(protocol)
-                else {
-                    return Err(LangError::new(
-                        object.name.span,
-                        "the helper's protocol is unknown",
-                    )
-                    .remedy("use tcp or udp"));
-                };
-                self.parts.helpers.push(HelperInfo {
-                    kind: kind.clone(),
-                    protocol: protocol as u8,
-                });
-                Object::Helper(HelperId(self.parts.helpers.len() as u16))
+                new_helper(object.name.span, kind, protocol)?
             }
             ObjectKind::Flowtable { .. } => {
                 self.flowtables.push((at, object.name.text.clone()));
@@ -403,6 +390,32 @@ impl<'a> Lower<'a> {
         });
         Ok(())
     }
+}
+
+/// A helper object: which protocol is inspected, as libnftables calls it.
+fn new_helper(span: Span, kind: &str, protocol: &str) -> Lowered<Object> {
+    let names = || Helper::ALL.map(Helper::name).join(", ");
+    let helper = Helper::named(kind).ok_or_else(|| {
+        LangError::new(span, format!("the helper `{kind}` is not supported")).remedy(format!(
+            "remove the object and the rules that use it; there are {}",
+            names()
+        ))
+    })?;
+    let wanted = match helper.protocol() {
+        ip_protocol::TCP => "tcp",
+        _ => "udp",
+    };
+    if protocol != wanted {
+        return Err(LangError::new(
+            span,
+            format!("the helper `{kind}` does not inspect {protocol}"),
+        )
+        .remedy(format!("write `protocol {wanted}`")));
+    }
+    Ok(Object::Helper {
+        helper: helper.id(),
+        protocol: helper.protocol(),
+    })
 }
 
 /// `family name`.

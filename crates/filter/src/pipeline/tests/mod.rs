@@ -1,6 +1,7 @@
 //! The engine as a router between a network inside and one outside; each test names the row of `specs/firewall.toml`
 //! that it shows.
 
+mod alg;
 mod proxy;
 mod rfc4787;
 mod rfc5382;
