@@ -103,6 +103,7 @@ impl Engine {
             connections4: connections,
             connections6: 64,
             sources: 64,
+            expectations: 64,
             nat: NatSizes {
                 mappings: connections,
                 addresses: OUTER_ADDRESSES as usize,

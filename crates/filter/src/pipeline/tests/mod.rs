@@ -2,6 +2,7 @@
 //! that it shows.
 
 mod alg;
+mod nat64;
 mod proxy;
 mod rfc4787;
 mod rfc5382;
