@@ -160,11 +160,20 @@ pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
 #[inline]
 pub fn update_bytes<const N: usize>(checksum: u16, old: &[u8; N], new: &[u8; N]) -> u16 {
     const { assert!(N.is_multiple_of(2), "the words that change are whole") };
-    // The complement of a sum of words is the sum of their complements (RFC 1071 2).
-    Sum((!checksum) as u64)
-        .add_u16(!Sum::of(old).fold())
-        .add_bytes(new)
-        .checksum()
+    // The complement of a sum of words is the sum of their complements (RFC 1071 2). In straight-line code: the bytes
+    // are few, and their number is known.
+    let mut sum = u64::from(!checksum);
+    let ((old, old_rest), (new, new_rest)) = (old.as_chunks::<4>(), new.as_chunks::<4>());
+    for word in old {
+        sum += u64::from(!u32::from_be_bytes(*word));
+    }
+    for word in new {
+        sum += u64::from(u32::from_be_bytes(*word));
+    }
+    if let ([a, b], [c, d]) = (old_rest, new_rest) {
+        sum += u64::from(!u16::from_be_bytes([*a, *b])) + u64::from(u16::from_be_bytes([*c, *d]));
+    }
+    Sum(sum).checksum()
 }
 
 /// Keeps the rule of UDP after an update: a checksum that was zero (absent) stays so, one that

@@ -4,11 +4,16 @@
 //! apart; each class has a bitmap of the rules that accept it (Lakshman and Stiliadis 1998). The bitmaps have a
 //! summary, one bit for 64 rules (aggregated bit vectors, Baboescu and Varghese 2001), and words that are zero
 //! are not stored. The AND of the summaries, then of the words, leaves the candidates.
+//!
+//! Summaries are of use where rules that test the same fields stand together: a value that none of them accepts leaves
+//! their words zero. So the bits of a block, but for its first word, are those of the rules sorted by the fields that
+//! they test (aggregation by rearranging rules, as Baboescu and Varghese have it); candidates are put in order again.
 
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use arrayvec::ArrayVec;
 use hashbrown::HashMap;
 
 use super::field::Field;
@@ -55,12 +60,19 @@ enum Lookup {
         high: Box<[u32; 256]>,
         low: Vec<[u32; 256]>,
     },
-    /// More: single values by hash, the rest by search.
-    Wide {
-        single: HashMap<u128, u32, foldhash::fast::FixedState>,
-        starts: Vec<u128>,
-        classes: Vec<u32>,
-    },
+    /// Up to 64 bits.
+    Long(Search<u64>),
+    /// More.
+    Wide(Search<u128>),
+}
+
+/// Single values by hash, the rest by search.
+#[derive(Debug)]
+struct Search<V> {
+    single: HashMap<V, u32, foldhash::fast::FixedState>,
+    /// Where each class starts; the first one at zero.
+    starts: Vec<V>,
+    classes: Vec<u32>,
 }
 
 /// In `Lookup::Short`: the entry is a table of low bytes, not a class.
@@ -80,6 +92,8 @@ pub(super) struct Classes {
     dimensions: Vec<Dimension>,
     blocks: usize,
     count: usize,
+    /// Which rule a bit stands for; empty if each stands for the rule of its number.
+    order: Vec<u32>,
 }
 
 /// A classifier of a chain: the fields to read, and their classes.
@@ -96,14 +110,24 @@ impl Classes {
     /// (`None`: whatever it is, absent too).
     pub(super) fn new(dimensions: &[(u16, Vec<Option<Ranges>>)], count: usize) -> Self {
         let blocks = count.div_ceil(BLOCK).max(1);
+        let order = arrange(dimensions, count);
         let dimensions = dimensions
             .iter()
-            .map(|(bits, rules)| Dimension::new(*bits, rules, blocks))
+            .map(|(bits, rules)| {
+                let rules: Vec<&Option<Ranges>> = if order.is_empty() {
+                    rules.iter().collect()
+                } else {
+                    let of = |rule: &u32| rules.get(*rule as usize).unwrap_or(&None);
+                    order.iter().map(of).collect()
+                };
+                Dimension::new(*bits, &rules, blocks)
+            })
             .collect();
         Self {
             dimensions,
             blocks,
             count,
+            order,
         }
     }
 
@@ -154,20 +178,32 @@ impl Classes {
                     .unwrap_or_default();
                 summary &= row.summary;
             }
+            let first = (block * BLOCK) as u32;
+            let mut found = Found::default();
             while summary != 0 {
                 let at = summary.trailing_zeros();
                 summary &= summary - 1;
                 let mut word = self.word_of_all(block, at);
                 for (row, dimension) in rows.iter().zip(&self.dimensions) {
                     word &= row.word(&dimension.words, at);
+                    if word == 0 {
+                        break;
+                    }
                 }
                 while word != 0 {
-                    let rule = (block * BLOCK) as u32 + at * 64 + word.trailing_zeros();
+                    let bit = at * 64 + word.trailing_zeros();
                     word &= word - 1;
-                    if !visit(rule) {
+                    if at > 0
+                        && let Some(rule) = self.order.get((first + bit) as usize)
+                    {
+                        found.add(rule - first);
+                    } else if !visit(first + bit) {
                         return;
                     }
                 }
+            }
+            if !found.each(|rule| visit(first + rule)) {
+                return;
             }
         }
     }
@@ -191,8 +227,71 @@ impl Classes {
     }
 }
 
+/// Sorts the rules of each block, but for the first 64, by the fields that they test; empty if that changes nothing.
+fn arrange(dimensions: &[(u16, Vec<Option<Ranges>>)], count: usize) -> Vec<u32> {
+    let fields = |rule: &u32| {
+        dimensions.iter().fold(0_u32, |fields, (_, rules)| {
+            let tests = rules.get(*rule as usize).is_some_and(Option::is_some);
+            fields << 1 | u32::from(tests)
+        })
+    };
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    for block in order.chunks_mut(BLOCK) {
+        // The first rules may end a packet's way at once: before the others are looked at.
+        if let Some(rest) = block.get_mut(64..) {
+            rest.sort_by_key(fields);
+        }
+    }
+    if order.is_sorted() {
+        order.clear();
+    }
+    order
+}
+
+/// Candidates of a block that were found in another order than that of the rules: nearly always few.
+#[derive(Default)]
+struct Found {
+    few: ArrayVec<u32, 16>,
+    many: Option<[u64; BLOCK / 64]>,
+}
+
+impl Found {
+    #[inline]
+    fn add(&mut self, rule: u32) {
+        if let Some(rules) = &mut self.many {
+            flip(rules, rule);
+        } else if self.few.try_push(rule).is_err() {
+            let mut rules = [0; BLOCK / 64];
+            for rule in self.few.drain(..).chain([rule]) {
+                flip(&mut rules, rule);
+            }
+            self.many = Some(rules);
+        }
+    }
+
+    /// Calls `visit` with each, in order, until it returns false; tells whether it never did.
+    #[inline]
+    fn each(&mut self, mut visit: impl FnMut(u32) -> bool) -> bool {
+        let Some(rules) = &self.many else {
+            self.few.sort_unstable();
+            return self.few.iter().all(|rule| visit(*rule));
+        };
+        (0..).zip(rules).all(|(at, word)| {
+            let mut word = *word;
+            while word != 0 {
+                let rule = at * 64 + word.trailing_zeros();
+                word &= word - 1;
+                if !visit(rule) {
+                    return false;
+                }
+            }
+            true
+        })
+    }
+}
+
 impl Dimension {
-    fn new(bits: u16, rules: &[Option<Ranges>], blocks: usize) -> Self {
+    fn new(bits: u16, rules: &[&Option<Ranges>], blocks: usize) -> Self {
         let mut builder = Builder {
             blocks,
             rows: Vec::new(),
@@ -231,23 +330,32 @@ impl Dimension {
                     .copied()
                     .unwrap_or(0)
             }
-            Lookup::Wide {
-                single,
-                starts,
-                classes,
-            } => {
-                if !single.is_empty()
-                    && let Some(class) = single.get(&value)
-                {
-                    return *class;
-                }
-                let at = starts.partition_point(|start| *start <= value);
-                at.checked_sub(1)
-                    .and_then(|at| classes.get(at))
-                    .copied()
-                    .unwrap_or(0)
-            }
+            Lookup::Long(search) => search.class(value as u64),
+            Lookup::Wide(search) => search.class(value),
         }
+    }
+}
+
+impl<V: Copy + Ord + core::hash::Hash> Search<V> {
+    #[inline]
+    fn class(&self, value: V) -> u32 {
+        if !self.single.is_empty()
+            && let Some(class) = self.single.get(&value)
+        {
+            return *class;
+        }
+        // The last start that is not above the value, without a branch that depends on it.
+        let (mut base, mut size) = (0, self.starts.len());
+        while size > 1 {
+            let half = size / 2;
+            let is_below = self
+                .starts
+                .get(base + half)
+                .is_some_and(|start| *start <= value);
+            base += if is_below { half } else { 0 };
+            size -= half;
+        }
+        self.classes.get(base).copied().unwrap_or(0)
     }
 }
 
@@ -258,7 +366,7 @@ fn flip(bitmap: &mut [u64], rule: u32) {
 }
 
 /// Walks over the ends of all ranges and returns where each class of values starts.
-fn sweep(rules: &[Option<Ranges>], free: &[u64], builder: &mut Builder) -> Vec<(u128, u32)> {
+fn sweep(rules: &[&Option<Ranges>], free: &[u64], builder: &mut Builder) -> Vec<(u128, u32)> {
     let mut edges: Vec<(u128, u32)> = Vec::new();
     for (rule, ranges) in rules.iter().enumerate() {
         for (low, high) in merged(ranges.as_deref().unwrap_or_default()) {
@@ -331,13 +439,25 @@ impl Lookup {
                 low,
             };
         }
-        // A class of one value between two ranges of one class is found by hash, and its neighbours joined.
+        if bits <= 64 {
+            // What lies beyond, the end of a range up to the last value, no value reaches.
+            let narrow = |(start, class): &(u128, u32)| Some((u64::try_from(*start).ok()?, *class));
+            let classes: Vec<(u64, u32)> = classes.iter().filter_map(narrow).collect();
+            return Self::Long(Search::new(&classes, |start| start.checked_add(1)));
+        }
+        Self::Wide(Search::new(&classes, |start| start.checked_add(1)))
+    }
+}
+
+impl<V: Copy + Ord + core::hash::Hash> Search<V> {
+    /// A class of one value between two ranges of one class is found by hash, and its neighbours joined.
+    fn new(classes: &[(V, u32)], after: impl Fn(V) -> Option<V>) -> Self {
         let mut single = HashMap::default();
-        let (mut starts, mut list): (Vec<u128>, Vec<u32>) = (Vec::new(), Vec::new());
+        let (mut starts, mut list): (Vec<V>, Vec<u32>) = (Vec::new(), Vec::new());
         for (at, (start, class)) in classes.iter().enumerate() {
-            let after = classes.get(at + 1);
-            let is_single =
-                after.is_some_and(|after| after.0 == start + 1 && list.last() == Some(&after.1));
+            let next = classes.get(at + 1);
+            let is_single = next
+                .is_some_and(|next| Some(next.0) == after(*start) && list.last() == Some(&next.1));
             if is_single {
                 single.insert(*start, *class);
             } else if list.last() != Some(class) {
@@ -345,7 +465,7 @@ impl Lookup {
                 list.push(*class);
             }
         }
-        Self::Wide {
+        Self {
             single,
             starts,
             classes: list,
@@ -434,6 +554,41 @@ mod tests {
                 prop_assert_eq!(found, wanted);
             }
         }
+    }
+
+    #[test]
+    fn the_last_values_of_a_wide_field_are_found() {
+        for (bits, max) in [(64, u128::from(u64::MAX)), (128, u128::MAX)] {
+            let rules = vec![Some(vec![(max - 9, max)]), Some(vec![(max, max)]), None];
+            let classes = Classes::new(&[(bits, rules)], 3);
+            assert_eq!(classes.first(&[Some(max)]), Some(0));
+            assert_eq!(classes.first(&[Some(max - 10)]), Some(2));
+            assert_eq!(classes.first(&[Some(0)]), Some(2));
+        }
+    }
+
+    #[test]
+    fn more_candidates_than_are_kept_singly_come_in_order() {
+        // Two shapes in turn: all of one accept everything, all of the other a range.
+        let rules = |of: u32| {
+            let wide = vec![(0, u128::from(u32::MAX))];
+            (0..500_u32)
+                .map(|at| (at % 2 == of).then(|| wide.clone()))
+                .collect::<Vec<_>>()
+        };
+        let classes = Classes::new(&[(32, rules(0)), (16, rules(1))], 500);
+        let mut found = Vec::new();
+        classes.candidates(&[Some(7), Some(9)], |rule| {
+            found.push(rule);
+            true
+        });
+        assert_eq!(found, (0..500).collect::<Vec<_>>());
+        let mut asked = 0;
+        classes.candidates(&[Some(7), None], |rule| {
+            asked += 1;
+            rule < 100
+        });
+        assert_eq!(asked, 51, "the even ones, up to the first that says stop");
     }
 
     #[test]
