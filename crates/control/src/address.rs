@@ -53,6 +53,11 @@ impl Prefix {
         self.address
     }
 
+    /// Returns its length, bits.
+    pub(crate) const fn length(self) -> u8 {
+        self.length
+    }
+
     /// Tells whether `address` lies in it.
     pub(crate) fn contains(self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4() && mask(address, self.length) == self.address

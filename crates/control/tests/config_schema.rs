@@ -120,6 +120,10 @@ port = "a"
 inside = "a"
 rules = "r.nft"
 state = "off"
+nat64 = "64:ff9b::/96"
+[firewall.cgn]
+subscribers = ["100.64.0.1", "100.64.0.9"]
+outer = ["203.0.113.1", "203.0.113.2"]
 [firewall.guard]
 [ndn]
 nfd_conf = "nfd.conf"
@@ -142,8 +146,10 @@ addresses = ["192.0.2.1"]
     let full: Config = toml::from_str(text).unwrap();
     let mut full = toml::Table::try_from(&full).unwrap();
     let firewall = full["firewall"].as_table_mut().unwrap();
-    let guard = firewall.remove("guard").unwrap();
-    full.insert("firewall.guard".into(), guard);
+    let below = ["guard", "cgn"].map(|name| (name, firewall.remove(name).unwrap()));
+    for (name, table) in below {
+        full.insert(format!("firewall.{name}"), table);
+    }
     for (name, value) in &full {
         let table = keys::table(name).unwrap_or_else(|| panic!("table `{name}` is not described"));
         let value = match value {

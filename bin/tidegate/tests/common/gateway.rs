@@ -64,24 +64,29 @@ impl Gateway {
 
     /// Starts a gateway with a text of rules.
     pub(crate) fn with_rules(rules: &str, kind: Option<Vdev>, guard: &str) -> Self {
+        Self::with_addresses(rules, kind, guard, "")
+    }
+
+    /// As [`Gateway::with_rules`]; `more` follows the address of the left port.
+    pub(crate) fn with_addresses(rules: &str, kind: Option<Vdev>, guard: &str, more: &str) -> Self {
         let line = Line::new("tgf", LineOptions::default()).unwrap();
         forget_route(&line);
         // In memory: there, connections outlive the node.
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let vdevs = kind.map(|kind| Vdevs::new(kind, directory.path()));
-        let port = |name: &str, side: &Side| {
+        let port = |name: &str, side: &Side, more: &str| {
             let address = side.node_address();
             let driver = match &vdevs {
                 None => format!("interface = \"{}\"", side.node_device),
                 Some(vdevs) => format!("driver = \"dpdk\"\ndevice = \"{}\"", vdevs.device(side)),
             };
-            format!("[[port]]\nname = \"{name}\"\n{driver}\naddresses = [\"{address}/24\"]\n")
+            format!("[[port]]\nname = \"{name}\"\n{driver}\naddresses = [\"{address}/24\"{more}]\n")
         };
         let text = format!(
             "[node]\nframes_per_worker = 8192\nframe_bytes = 4096\ncontrol_socket = \"{}\"\n{}{}[firewall]\nrules = \"{}\"\n{guard}",
             directory.path().join("control.sock").display(),
-            port("left", &line.left),
-            port("right", &line.right),
+            port("left", &line.left, more),
+            port("right", &line.right, ""),
             rules_file(directory.path()).display(),
         );
         std::fs::write(directory.path().join("node.toml"), text).unwrap();

@@ -31,6 +31,12 @@ pub struct FirewallConfig {
     /// [`state_file`](Self::state_file).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
+    /// IPv6 hosts reach IPv4 servers under this prefix of 96 bits (NAT64); absent: not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nat64: Option<String>,
+    /// IPv4 addresses that stand for IPv6 hosts inside of the node.
+    #[serde(default = "default_nat64_clients")]
+    pub nat64_clients: String,
     /// `[firewall.guard]`: what is refused before any state is made; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardConfig>,
@@ -137,6 +143,8 @@ impl Default for FirewallConfig {
             filtering: FilteringConfig::default(),
             random_ports: false,
             state: None,
+            nat64: None,
+            nat64_clients: default_nat64_clients(),
             guard: None,
             cgn: None,
         }
@@ -145,6 +153,10 @@ impl Default for FirewallConfig {
 
 const fn yes() -> bool {
     true
+}
+
+fn default_nat64_clients() -> String {
+    "100.127.0.0/16".to_owned()
 }
 
 const fn default_connections() -> u32 {

@@ -11,6 +11,7 @@
 mod attacks;
 mod guard;
 mod hub;
+mod nat64;
 mod node;
 mod rehearse;
 mod report;
@@ -27,6 +28,7 @@ use control::config::{CgnConfig, FilteringConfig, FirewallConfig};
 use filter::guard::Guard;
 use filter::nat::cgn::{self, BlockPlan, Deterministic, Subscribers};
 use filter::nat::mapping::{Filtering, NatPolicy, NatSizes, PortChoice};
+use filter::nat::nat64::Nat64;
 use filter::packet::InterfaceId;
 use filter::pipeline::{Shared, Sizes, TrackPolicy, Worker};
 use tables::segment::Segment;
@@ -63,6 +65,8 @@ pub struct Firewall {
     segment: Option<Arc<Segment>>,
     /// The sketches of the guard, if there is one.
     guard: Option<Arc<Guard>>,
+    /// The translator between IPv6 hosts and IPv4, if there is one.
+    nat64: Option<Arc<Nat64>>,
     /// What workers tell, and who listens.
     pub(crate) hub: Arc<Hub>,
     /// What each worker has counted.
@@ -116,6 +120,7 @@ impl Firewall {
                 let hash = Keyed::new(key);
                 Arc::new(Guard::new(guard::policy(guard), plan.workers, hash))
             }),
+            nat64: nat64::of(config).map(Arc::new),
             hub: Arc::new(Hub::new(operator)),
             tallies: (0..WORKERS_MAX).map(|_| Tally::default()).collect(),
             at_start: tables.connections() as u64,

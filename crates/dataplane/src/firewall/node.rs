@@ -14,6 +14,7 @@ use io::{Batch, Frame, FrameFlags, PortId, WorkerId};
 use wire::{Instant, LayoutFlags};
 
 use super::hub::Hub;
+use super::nat64::Translator;
 use super::report::Tally;
 use super::routes::{Routes, facts};
 use super::{FileRules, Firewall, interface_id};
@@ -38,6 +39,7 @@ pub struct FirewallNode {
     tallies: Arc<[Tally]>,
     hub: Arc<Hub>,
     rules: InForce,
+    nat64: Option<Translator>,
     forwarding: Arc<Forwarding>,
     interfaces: Vec<InterfaceFacts>,
     sweep_at: Instant,
@@ -89,8 +91,16 @@ impl FirewallNode {
                 epoch: forwarding.generation as u32,
             }),
         };
+        let full = || GraphError::TooManyNodes {
+            nodes: usize::from(worker.0),
+        };
+        let nat64 = match &firewall.nat64 {
+            Some(shared) => Some(Translator::join(shared).ok_or_else(full)?),
+            None => None,
+        };
         Ok(Self {
             engine,
+            nat64,
             worker,
             tallies: Arc::clone(&firewall.tallies),
             hub: Arc::clone(&firewall.hub),
@@ -126,7 +136,10 @@ impl FirewallNode {
         let env = Environment {
             now,
             unix_ns: 0,
-            fib: &Routes(&self.forwarding),
+            fib: &Routes {
+                forwarding: &self.forwarding,
+                nat64: self.nat64.as_ref().map(|nat64| &*nat64.shared),
+            },
             interfaces: &self.interfaces,
         };
         let engine = &mut self.engine;
@@ -148,7 +161,13 @@ impl FirewallNode {
         }
         drop(items);
         let (v4, v6) = if own { (OUT4, OUT6) } else { (IP4, IP6) };
-        for (frame, fate) in frames.drain(..).zip(fates) {
+        for (mut frame, fate) in frames.drain(..).zip(fates) {
+            if let (Fate::Accept, Some(nat64)) = (fate, &mut self.nat64)
+                && let Err(reason) = nat64.inward(&mut frame)
+            {
+                out.drop(frame, reason);
+                continue;
+            }
             match fate {
                 Fate::Accept if frame.layout.flags.contains(LayoutFlags::IPV4) => {
                     out.push(v4, frame);
@@ -174,7 +193,14 @@ impl FirewallNode {
                 continue;
             }
             frame.layout = layout;
-            frame.rx_port = self.port_of(emission.iif);
+            frame.rx_port = port_of(&self.forwarding, emission.iif);
+            if let Some(nat64) = &mut self.nat64
+                && let Err(reason) = nat64.inward(&mut frame)
+            {
+                out.drop(frame, reason);
+                continue;
+            }
+            let layout = frame.layout;
             let is_v4 = layout.flags.contains(LayoutFlags::IPV4);
             let edge = match emission.way {
                 Way::Forward if is_v4 => IP4,
@@ -192,6 +218,9 @@ impl FirewallNode {
     /// Says that nothing of the tables is held, and removes what is over in `slots` of their slots.
     fn maintain(&mut self, now: Instant, slots: usize) {
         self.engine.maintain(now, slots);
+        if let Some(nat64) = &mut self.nat64 {
+            nat64.maintain(now, slots);
+        }
         if let Some(tally) = self.tallies.get(self.worker.index()) {
             tally.publish(&self.engine.tally);
         }
@@ -202,15 +231,15 @@ impl FirewallNode {
             self.hub.collect_logs(&mut self.engine, rules);
         }
     }
+}
 
-    /// A port of an interface.
-    fn port_of(&self, interface: InterfaceId) -> PortId {
-        let ports = self.forwarding.ports();
-        let found = ports
-            .iter()
-            .position(|port| interface_id(port.interface) == interface);
-        PortId(found.unwrap_or(0) as u16)
-    }
+/// A port of an interface.
+fn port_of(forwarding: &Forwarding, interface: InterfaceId) -> PortId {
+    let ports = forwarding.ports();
+    let found = ports
+        .iter()
+        .position(|port| interface_id(port.interface) == interface);
+    PortId(found.unwrap_or(0) as u16)
 }
 
 /// The rules of the snapshot's file, for one worker; `None` if it has none.
@@ -264,12 +293,16 @@ impl Node for FirewallNode {
 
     fn process(&mut self, cx: &mut Context<'_>, batch: &mut Batch, out: &mut Outlets) {
         let (mut received, mut own) = (Frames::new(), Frames::new());
-        for frame in batch.drain() {
-            let kind = if frame.flags.contains(FrameFlags::LOCAL) {
-                &mut own
-            } else {
-                &mut received
-            };
+        for mut frame in batch.drain() {
+            let is_own = frame.flags.contains(FrameFlags::LOCAL);
+            if let Some(nat64) = &mut self.nat64 {
+                let own = is_own.then_some((&*self.forwarding, self.interfaces.as_slice()));
+                if let Err(reason) = nat64.outward(&mut frame, own, cx.now) {
+                    out.drop(frame, reason);
+                    continue;
+                }
+            }
+            let kind = if is_own { &mut own } else { &mut received };
             if let Err(full) = kind.try_push(frame) {
                 // A batch has no more frames than this has places.
                 out.consume(full.element());

@@ -121,7 +121,11 @@ impl Rehearsed {
 
     /// Returns the interface that an address lies behind: where a packet from it comes in.
     pub fn interface_towards(&self, address: [u8; 16]) -> Option<InterfaceId> {
-        let answer = Routes(&self.forwarding).lookup(&FibQuery {
+        let answer = Routes {
+            forwarding: &self.forwarding,
+            nat64: None,
+        }
+        .lookup(&FibQuery {
             address,
             mark: None,
             interface: None,
@@ -161,7 +165,10 @@ impl Rehearsed {
         let around = Surroundings {
             now: self.start + std::time::Duration::from_nanos(after_ns),
             unix_ns,
-            fib: &Routes(&self.forwarding),
+            fib: &Routes {
+                forwarding: &self.forwarding,
+                nat64: None,
+            },
             interfaces: &self.facts,
         };
         self.rehearsal.pass(frame, layout, iif, &around)

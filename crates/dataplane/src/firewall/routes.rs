@@ -1,5 +1,6 @@
 //! The node's routes and interfaces, as the firewall asks for them.
 
+use filter::nat::nat64::Nat64;
 use filter::packet::{AddressType, Fib, FibAnswer, FibQuery, InterfaceId};
 use filter::pipeline::InterfaceFacts;
 
@@ -8,15 +9,25 @@ use crate::forwarding::{Forwarding, Route};
 
 /// A published snapshot, as a FIB.
 #[derive(Debug)]
-pub(super) struct Routes<'a>(pub(super) &'a Forwarding);
+pub(super) struct Routes<'a> {
+    pub(super) forwarding: &'a Forwarding,
+    /// Who addresses that stand for IPv6 hosts are.
+    pub(super) nat64: Option<&'a Nat64>,
+}
 
 impl Fib for Routes<'_> {
     fn lookup(&self, query: &FibQuery) -> FibAnswer {
         let address = &query.address;
         let mapped = address[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
         let route = match address.last_chunk::<4>() {
-            Some(v4) if mapped => self.0.route4(v4),
-            _ => self.0.route6(address),
+            Some(v4) if mapped => {
+                let host = self.nat64.and_then(|nat64| nat64.host((*v4).into()));
+                match host {
+                    Some(host) => self.forwarding.route6(&host.octets()),
+                    None => self.forwarding.route4(v4),
+                }
+            }
+            _ => self.forwarding.route6(address),
         };
         let kind = match route {
             None => return FibAnswer::default(),
@@ -24,10 +35,13 @@ impl Fib for Routes<'_> {
             Some(Route::Broadcast(_)) => AddressType::Broadcast,
             Some(Route::Blackhole) => AddressType::Blackhole,
             Some(Route::Forward { first, .. }) => {
-                let Some(hop) = self.0.next_hop(first) else {
+                let Some(hop) = self.forwarding.next_hop(first) else {
                     return FibAnswer::default();
                 };
-                let mtu = self.0.interface(hop.interface).map_or(0, |found| found.mtu);
+                let mtu = self
+                    .forwarding
+                    .interface(hop.interface)
+                    .map_or(0, |found| found.mtu);
                 return FibAnswer {
                     kind: AddressType::Unicast,
                     interface: interface_id(hop.interface),

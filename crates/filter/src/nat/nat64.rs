@@ -100,11 +100,10 @@ impl Nat64 {
         self.hosts.records() / 2
     }
 
-    /// Tells whether an IPv6 packet is for an IPv4 host.
-    pub fn is_outward(&self, layout: &Layout, frame: &[u8]) -> bool {
-        layout
-            .ipv6_addresses(frame)
-            .is_some_and(|(_, destination)| self.prefix.v4_of(destination).is_some())
+    /// The IPv4 host that an IPv6 packet is for.
+    pub fn server(&self, layout: &Layout, frame: &[u8]) -> Option<Ipv4Addr> {
+        let (_, destination) = layout.ipv6_addresses(frame)?;
+        self.prefix.v4_of(destination)
     }
 
     /// Tells whether an IPv4 packet is for an IPv6 host.

@@ -50,6 +50,20 @@ pub(super) const FIREWALL: TableDoc = TableDoc {
             "Gives mappings random ports (RFC 6056) rather than the inner ones.",
         ),
         key(
+            "nat64",
+            "IPv6 prefix of 96 bits",
+            "none",
+            "nat64 = \"64:ff9b::/96\"",
+            "NAT64 (RFC 6146): IPv6 hosts reach IPv4 servers under this prefix. Needs a rule that translates the source of IPv4 (or `masquerade`).",
+        ),
+        key(
+            "nat64_clients",
+            "IPv4 prefix of 8 to 30 bits",
+            "\"100.127.0.0/16\"",
+            "nat64_clients = \"100.126.0.0/16\"",
+            "IPv4 addresses that stand for the IPv6 hosts in rules and listings, and never leave the node.",
+        ),
+        key(
             "state",
             "absolute path, or \"off\"",
             "the control socket's path with the ending `.state`, if that lies in a tmpfs; else \"off\"",

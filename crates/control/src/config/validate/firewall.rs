@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::Checker;
+use crate::address::Prefix;
 use crate::config::CgnConfig;
 
 impl Checker<'_> {
@@ -37,6 +38,31 @@ impl Checker<'_> {
                 "a file in memory, such as one in /dev/shm or /run",
                 "write for example `state = \"/run/tidegate/connections.state\"`",
             );
+        }
+        for (key, text, example, fits) in [
+            (
+                "nat64",
+                firewall.nat64.clone(),
+                "64:ff9b::/96",
+                (|prefix| prefix.address().is_ipv6() && prefix.length() == 96)
+                    as fn(Prefix) -> bool,
+            ),
+            (
+                "nat64_clients",
+                Some(firewall.nat64_clients.clone()),
+                "100.127.0.0/16",
+                |prefix| prefix.address().is_ipv4() && (8..=30).contains(&prefix.length()),
+            ),
+        ] {
+            let is_right = |text: &str| text.parse::<Prefix>().is_ok_and(fits);
+            if text.is_some_and(|text| !is_right(&text)) {
+                self.problem(
+                    &format!("firewall.{key}"),
+                    format!("`{key}` is no prefix that can be used"),
+                    "NAT64 takes an IPv6 prefix of 96 bits, and an IPv4 prefix of 8 to 30 bits for its hosts",
+                    format!("write for example `{key} = \"{example}\"`"),
+                );
+            }
         }
         if let Some(guard) = &firewall.guard {
             self.range(

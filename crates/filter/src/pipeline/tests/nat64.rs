@@ -60,7 +60,7 @@ fn checked(frame: Vec<u8>) -> Vec<u8> {
 impl Translator {
     fn outward(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
         let layout = parse(frame).unwrap();
-        assert!(self.nat64.is_outward(&layout, frame));
+        assert!(self.nat64.server(&layout, frame).is_some());
         let mut to = vec![0; 4096];
         let worker = &mut self.worker;
         let len = self
