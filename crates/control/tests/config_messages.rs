@@ -88,6 +88,8 @@ golden! {
     relative_control_socket: "[node]\ncontrol_socket = \"tidegate.sock\"\n[[port]]\nname = \"wan\"\n";
     group_without_a_dpdk_port: "[dpdk]\ngroup = \"edge 1\"\nguests = 99\n[[port]]\nname = \"wan\"\n";
     guest_with_guests: "[node]\ncpus = [0, 1]\nhuge_pages = \"never\"\n[dpdk]\ngroup = \"edge\"\nguests = 1\nguest = 0\n[[port]]\nname = \"wan\"\ndriver = \"dpdk\"\ndevice = \"net_null0\"\n";
+    blocks_of_ports_shared: "[dpdk]\ngroup = \"edge\"\n[[port]]\nname = \"lan\"\ndriver = \"dpdk\"\ndevice = \"net_null0\"\n[firewall]\ninside = \"lan\"\nstate = \"dpdk\"\n[firewall.cgn]\n";
+    connections_shared_with_nobody: "[[port]]\nname = \"lan\"\n[firewall]\ninside = \"lan\"\nstate = \"dpdk\"\n";
     several_problems: "[node]\ncpus = [1, 1]\nframes_per_worker = 1\n[[port]]\nname = \"wan\"\naddresses = [\"0.0.0.0/0\"]\n";
 }
 

@@ -20,11 +20,16 @@ const OFFLINE: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(u64);
 
+/// What the memory of a [`Domain`] is made of: one word on a cache line of its own.
+pub type EpochWord = CachePadded<AtomicU64>;
+
 /// The participants of one reclamation scheme: word 0 is the global epoch, then one word a participant,
 /// each on a cache line of its own.
 #[derive(Debug, Clone)]
 pub struct Domain {
-    words: Arc<Memory<CachePadded<AtomicU64>>>,
+    words: Arc<Memory<EpochWord>>,
+    /// Words of the participants that join by this handle: from the first to before the last.
+    places: (usize, usize),
 }
 
 impl Domain {
@@ -37,18 +42,30 @@ impl Domain {
     ///
     /// # Panics
     /// If `memory` is empty.
-    pub fn with_memory(memory: Memory<CachePadded<AtomicU64>>) -> Self {
+    pub fn with_memory(memory: Memory<EpochWord>) -> Self {
         assert!(!memory.is_empty(), "a domain needs its epoch word");
         // Epoch 0 is the zeroed word; a live domain starts at 1. Relaxed: nothing is published yet.
         let _ = memory[0].compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
         Self {
+            places: (1, memory.len()),
             words: Arc::new(memory),
+        }
+    }
+
+    /// Returns a handle by which participants take these places only, numbered from 0: those of one of several
+    /// processes, so that others know which ones its death leaves behind.
+    #[must_use]
+    pub fn section(&self, places: core::ops::Range<usize>) -> Self {
+        let end = self.words.len();
+        Self {
+            words: Arc::clone(&self.words),
+            places: ((places.start + 1).min(end), (places.end + 1).min(end)),
         }
     }
 
     /// Takes a free place as an online participant, or `None` if there is none.
     pub fn join(&self) -> Option<Participant> {
-        for index in 1..self.words.len() {
+        for index in self.places.0..self.places.1 {
             // Relaxed: the claim protects nothing by itself; `online` below has the fence.
             let free = self.words[index].compare_exchange(
                 VACANT,
@@ -94,6 +111,13 @@ impl Domain {
         if let Some(word) = self.words.get(index).filter(|_| index > 0) {
             // Release: pairs with the acquire load in `has_passed`, as in `Participant::offline`.
             word.store(VACANT, Ordering::Release);
+        }
+    }
+
+    /// Frees all places of this handle's [`section`](Self::section), whose process died without leaving.
+    pub fn evict_section(&self) {
+        for index in self.places.0..self.places.1 {
+            self.evict(index);
         }
     }
 }
@@ -218,6 +242,25 @@ mod tests {
         assert!(!domain.has_passed(epoch));
         drop(b);
         assert!(domain.has_passed(epoch));
+    }
+
+    #[test]
+    fn processes_have_sections_and_a_dead_one_is_evicted() {
+        let domain = Domain::new(3);
+        let (ours, theirs) = (domain.section(0..1), domain.section(1..3));
+        let participant = ours.join().unwrap();
+        assert!(ours.join().is_none(), "the others' places are not taken");
+        let dead = [theirs.join().unwrap(), theirs.join().unwrap()];
+        assert!(dead.iter().all(|dead| dead.index() > 1));
+        core::mem::forget(dead);
+        let epoch = ours.begin();
+        participant.quiescent();
+        assert!(!ours.has_passed(epoch), "the dead never report");
+        domain.section(1..3).evict_section();
+        assert!(ours.has_passed(epoch));
+        assert!(theirs.join().is_some());
+        drop(participant);
+        assert!(ours.join().is_some());
     }
 
     #[test]

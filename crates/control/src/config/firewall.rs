@@ -27,8 +27,8 @@ pub struct FirewallConfig {
     /// Mappings get random ports (RFC 6056) rather than the inner ones.
     #[serde(default)]
     pub random_ports: bool,
-    /// Where connections are kept for the next node: an absolute path, or `off`; see
-    /// [`state_file`](Self::state_file).
+    /// Where connections are kept for the next node: an absolute path, or `off`; or `dpdk`, where they are in memory
+    /// that the nodes of the group share; see [`state_file`](Self::state_file).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
     /// IPv6 hosts reach IPv4 servers under this prefix of 96 bits (NAT64); absent: not.
@@ -129,7 +129,12 @@ impl FirewallConfig {
     pub fn state_file(&self) -> Option<&Path> {
         self.state
             .as_deref()
-            .filter(|path| *path != Path::new("off"))
+            .filter(|path| *path != Path::new("off") && !self.is_shared())
+    }
+
+    /// Tells whether the nodes that share DPDK share connections, too.
+    pub fn is_shared(&self) -> bool {
+        self.state.as_deref() == Some(Path::new("dpdk"))
     }
 }
 

@@ -23,6 +23,8 @@ use super::{FileRules, Firewall};
 const RING: usize = 1 << 13;
 /// How often the thread looks.
 const TICK: Duration = Duration::from_millis(50);
+/// Ticks between two looks whether processes have died that have the tables in common.
+const BURIAL_TICKS: u64 = 20;
 /// Events that a slow watcher may be behind.
 const WATCHER_QUEUE: usize = 1 << 12;
 
@@ -214,7 +216,7 @@ impl Reporter {
             let stop = Arc::clone(&stop);
             move || {
                 if let Some(consumer) = consumer {
-                    pass_on(&firewall.hub, consumer, &stop);
+                    pass_on(&firewall, consumer, &stop);
                 }
             }
         })?;
@@ -235,9 +237,13 @@ impl Drop for Reporter {
     }
 }
 
-fn pass_on(hub: &Hub, mut consumer: MpscConsumer<Report>, stop: &AtomicBool) {
+fn pass_on(firewall: &Firewall, mut consumer: MpscConsumer<Report>, stop: &AtomicBool) {
+    let hub = &*firewall.hub;
     let (mut log, mut told_lost) = (RuleLog::default(), 0);
-    loop {
+    for tick in 0_u64.. {
+        if tick % BURIAL_TICKS == 0 {
+            firewall.bury_the_dead();
+        }
         // Once more after the workers' last words.
         let is_last = stop.load(Ordering::Relaxed);
         while let Some(report) = consumer.pop() {

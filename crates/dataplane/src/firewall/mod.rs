@@ -20,6 +20,7 @@ mod rule_log;
 mod rules;
 mod sessions;
 mod state;
+mod together;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -44,6 +45,7 @@ pub use state::{StateError, StateReport};
 
 use crate::plan::Plan;
 use report::Tally;
+use together::Member;
 
 /// Workers that may share the tables.
 const WORKERS_MAX: usize = 256;
@@ -61,8 +63,9 @@ pub struct Firewall {
     /// What was found where connections are kept, if they are.
     pub state: Option<StateReport>,
     /// Holds the lock of the tables' owner.
-    #[expect(dead_code, reason = "what it does is to live as long as the tables")]
     segment: Option<Arc<Segment>>,
+    /// The place among the processes that have the tables in common, if they do.
+    member: Option<Member>,
     /// The sketches of the guard, if there is one.
     guard: Option<Arc<Guard>>,
     /// The translator between IPv6 hosts and IPv4, if there is one.
@@ -92,14 +95,19 @@ impl Firewall {
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         });
         let (sizes, policy) = (sizes(config), policy(config));
-        let (tables, segment, state) = match config.state_file() {
-            None => (Shared::new(&sizes, policy, key), None, None),
-            Some(path) => {
+        let shared_with = plan.dpdk.as_ref().filter(|_| config.is_shared());
+        let (tables, segment, state, member) = match (shared_with, config.state_file()) {
+            (Some(dpdk), _) => {
+                let (tables, segment, report, member) = together::open(dpdk, &sizes, policy, key)?;
+                (tables, Some(segment), Some(report), Some(member))
+            }
+            (None, Some(path)) => {
                 let (tables, segment, report) =
                     state::open(path, &sizes, policy, key, io::cpu::now())?;
                 log(&report);
-                (tables, Some(segment), Some(report))
+                (tables, Some(segment), Some(report), None)
             }
+            (None, None) => (Shared::new(&sizes, policy, key), None, None, None),
         };
         let tables = Arc::new(match &config.cgn {
             None => tables,
@@ -130,7 +138,20 @@ impl Firewall {
             masquerade: config.masquerade,
             state,
             segment: segment.map(Arc::new),
+            member,
         }))
+    }
+
+    /// Makes the epoch of a generation of rules and routes: what is noted under it is valid as long as it is.
+    fn epoch(member: Option<&Member>, generation: u64) -> u32 {
+        member.map_or(generation as u32, |member| member.epoch(generation))
+    }
+
+    /// Frees what dead processes have left in tables that were in common with them.
+    fn bury_the_dead(&self) {
+        if let (Some(member), Some(segment)) = (&self.member, &self.segment) {
+            member.bury_the_dead(&self.tables, segment);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use super::hub::Hub;
 use super::nat64::Translator;
 use super::report::Tally;
 use super::routes::{Routes, facts};
+use super::together::Member;
 use super::{FileRules, Firewall, interface_id};
 use crate::forwarding::Forwarding;
 
@@ -41,6 +42,7 @@ pub struct FirewallNode {
     rules: InForce,
     nat64: Option<Translator>,
     forwarding: Arc<Forwarding>,
+    member: Option<Member>,
     interfaces: Vec<InterfaceFacts>,
     sweep_at: Instant,
     sweep_slots: usize,
@@ -82,13 +84,15 @@ impl FirewallNode {
             engine.guard = guard.join(worker.index());
             set_guard(&mut engine, &forwarding);
         }
-        let rules = match of_file(&forwarding, worker)? {
+        let member = firewall.member.clone();
+        let epoch = Firewall::epoch(member.as_ref(), forwarding.generation);
+        let rules = match of_file(&forwarding, worker, epoch)? {
             Some(rules) => rules,
             None => InForce::Stateful(Stateful {
                 inside: firewall.inside,
                 masquerade: firewall.masquerade,
                 random: false,
-                epoch: forwarding.generation as u32,
+                epoch,
             }),
         };
         let full = || GraphError::TooManyNodes {
@@ -108,6 +112,7 @@ impl FirewallNode {
             interfaces: facts(&forwarding),
             sweep_slots: firewall.tables.slots() / SWEEP_PARTS + 1,
             forwarding,
+            member,
             sweep_at: Instant::ZERO,
         })
     }
@@ -243,7 +248,11 @@ fn port_of(forwarding: &Forwarding, interface: InterfaceId) -> PortId {
 }
 
 /// The rules of the snapshot's file, for one worker; `None` if it has none.
-fn of_file(forwarding: &Forwarding, worker: WorkerId) -> Result<Option<InForce>, GraphError> {
+fn of_file(
+    forwarding: &Forwarding,
+    worker: WorkerId,
+    epoch: u32,
+) -> Result<Option<InForce>, GraphError> {
     let Some(rules) = &forwarding.rules else {
         return Ok(None);
     };
@@ -254,7 +263,7 @@ fn of_file(forwarding: &Forwarding, worker: WorkerId) -> Result<Option<InForce>,
     Ok(Some(InForce::File {
         rules: Arc::clone(rules),
         worker: part,
-        epoch: forwarding.generation as u32,
+        epoch,
     }))
 }
 
@@ -335,8 +344,8 @@ impl Node for FirewallNode {
         if crate::adopt(&mut self.forwarding, snapshot) {
             self.interfaces = facts(&self.forwarding);
             set_guard(&mut self.engine, &self.forwarding);
-            let epoch = self.forwarding.generation as u32;
-            match of_file(&self.forwarding, self.worker) {
+            let epoch = Firewall::epoch(self.member.as_ref(), self.forwarding.generation);
+            match of_file(&self.forwarding, self.worker, epoch) {
                 Ok(Some(rules)) => self.rules = rules,
                 // The same rules over other routes: the ruleset's one part of this worker is ours already.
                 _ => match &mut self.rules {

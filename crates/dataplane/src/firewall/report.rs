@@ -63,7 +63,11 @@ impl Firewall {
             refused,
         ] = sum;
         FirewallInfo {
-            connections: (self.at_start + opened).saturating_sub(ended + ended_by_command),
+            connections: match &self.member {
+                // Others open and end them, too.
+                Some(_) => self.tables.connections() as u64,
+                None => (self.at_start + opened).saturating_sub(ended + ended_by_command),
+            },
             connections_max: self.connections_max,
             mappings: self.tables.nat().mappings() as u64,
             opened,

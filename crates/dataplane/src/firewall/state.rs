@@ -12,9 +12,9 @@ use tables::segment::{Segment, SegmentError};
 const OWNER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Words of the object that says whose tables these are.
-const IDENTITY: &str = "identity";
-const IDENTITY_WORDS: usize = 8;
-const IS_COMPLETE: usize = 6;
+pub(super) const IDENTITY: &str = "identity";
+pub(super) const IDENTITY_WORDS: usize = 8;
+pub(super) const IS_COMPLETE: usize = 6;
 
 /// Why the tables cannot lie where the configuration says.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,16 @@ pub enum StateError {
         path: PathBuf,
         /// The other node.
         owner: u64,
+    },
+    /// The nodes that share DPDK cannot share them.
+    #[error(
+        "cannot share connections with the nodes of group `{group}`: {source} (give all the same `connections` and `filtering` under `[firewall]`, or write `state = \"off\"`)"
+    )]
+    Shared {
+        /// The group.
+        group: String,
+        /// Why not.
+        source: io::dpdk::process::SharingError,
     },
     /// As many workers use the tables as may.
     #[error("the firewall's tables have no place for another worker")]
@@ -176,7 +186,7 @@ fn create(path: &Path, sizes: &Sizes, layout: u64) -> Result<Segment, SegmentErr
 }
 
 /// A number for everything that the objects' lengths and meaning depend on.
-fn layout_of(sizes: &Sizes) -> u64 {
+pub(super) fn layout_of(sizes: &Sizes) -> u64 {
     let words = [
         LAYOUT_VERSION as usize,
         sizes.connections4,

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use control::Config;
 use control::config::{self, Finding};
-use control::config::{FirewallConfig, HostConfig};
+use control::config::{DpdkConfig, FirewallConfig, HostConfig};
 use graph::fault::Faults;
 use io::PortId;
 use wire::MacAddr;
@@ -189,6 +189,8 @@ pub struct Plan {
     pub neighbours: Vec<NeighbourPlan>,
     /// The firewall, and which interface lies inside, if it has no file of rules.
     pub firewall: Option<(FirewallConfig, Option<InterfaceId>)>,
+    /// Which nodes share DPDK with this one, if any do.
+    pub dpdk: Option<DpdkConfig>,
     /// The TCP/IP host for programs; its addresses are resolved.
     pub host: Option<HostConfig>,
     /// Number of workers.
@@ -214,6 +216,7 @@ impl Plan {
         resolver.firewall(config);
         resolver.host(config);
         Ok(Self {
+            dpdk: config.dpdk.clone(),
             workers: config.node.cpus.len().max(1),
             ..resolver.finish()
         })

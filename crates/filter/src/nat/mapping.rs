@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use tables::memory::Private;
+use tables::memory::{Memory, Private};
 use tables::port_allocator::{PortAllocator, PortLease};
 use tables::quiescent::Domain;
 use tables::signature::Keyed;
@@ -228,12 +228,21 @@ pub struct Nat {
     permits: Counted,
     /// Outer addresses, numbered.
     addresses: SlotMap<u64>,
-    next_address: AtomicU32,
+    next_address: Memory<AtomicU32>,
     pub(super) ports: [PortAllocator; 3],
     address_limit: u32,
     hash: Keyed,
     policy: NatPolicy,
     subscribers: Option<Subscribers>,
+}
+
+/// Who uses the tables of NAT, where that is several processes.
+#[derive(Debug)]
+pub(crate) struct NatDomains {
+    pub(crate) inner: Domain,
+    pub(crate) outer: Domain,
+    pub(crate) permits: Domain,
+    pub(crate) addresses: Domain,
 }
 
 /// A worker's handles; one a worker.
@@ -285,7 +294,7 @@ impl Nat {
             outer,
             permits: Counted::cleared(memory.permits, hash, workers),
             addresses: SlotMap::cleared(memory.addresses, hash, domain()),
-            next_address: AtomicU32::new(0),
+            next_address: Memory::heap(1),
             ports: memory
                 .ports
                 .map(|ports| PortAllocator::cleared(ports, 1, u16::MAX)),
@@ -295,6 +304,30 @@ impl Nat {
             subscribers: None,
         };
         (nat, [inner_repairs, outer_repairs])
+    }
+
+    /// Uses tables beside other processes, as they are now.
+    pub(crate) fn beside_others(
+        memory: NatMemory,
+        policy: NatPolicy,
+        hash: Keyed,
+        domains: NatDomains,
+        next_address: Memory<AtomicU32>,
+    ) -> Self {
+        Self {
+            address_limit: memory.ports[0].len() as u32,
+            inner: SlotMap::with_memory(memory.inner, hash, domains.inner),
+            outer: SlotMap::with_memory(memory.outer, hash, domains.outer),
+            permits: Counted::with_memory(memory.permits, hash, domains.permits),
+            addresses: SlotMap::with_memory(memory.addresses, hash, domains.addresses),
+            next_address,
+            ports: memory
+                .ports
+                .map(|ports| PortAllocator::with_memory(ports, 1, u16::MAX)),
+            hash,
+            policy,
+            subscribers: None,
+        }
     }
 
     /// Gives ports to subscribers in blocks; those of mappings that are there already, after a takeover, count.
@@ -751,8 +784,7 @@ impl Nat {
             return Ok(index);
         }
         let take = |next: u32| (next < self.address_limit).then_some(next + 1);
-        let index = self
-            .next_address
+        let index = self.next_address[0]
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
             .map_err(|_| MappingError::Addresses)?;
         let key = u64::from(address);

@@ -28,6 +28,7 @@ mod rules;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod together;
 mod walk;
 mod worker;
 
@@ -39,4 +40,5 @@ pub use outbox::{Emission, Outbox, Way};
 pub use recovery::{LAYOUT_VERSION, Recovery, SharedMemory};
 pub use rules::{Rules, Stage, Stateful};
 pub use shared::{Join, Shared};
+pub use together::Coordination;
 pub use worker::{Tally, Worker};

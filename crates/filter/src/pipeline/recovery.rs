@@ -6,6 +6,8 @@
 //! each source has. Verdicts that were noted for replay are forgotten: the next packet of each connection meets the
 //! rules that are in force now.
 
+use alloc::vec::Vec;
+
 use tables::flow_map::FlowMap;
 use tables::memory::Source;
 use tables::quiescent::Domain;
@@ -113,6 +115,7 @@ impl Shared {
             limits: Limits::new(&policy.timeouts),
             hash,
             handshakes: Handshakes::new(key),
+            domains: Vec::new(),
         };
         // Clients that the last node sent cookies to may be about to answer.
         shared.handshakes.note(now);
@@ -287,4 +290,4 @@ pub(super) fn mappings_of(
 #[cfg(test)]
 mod kill;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

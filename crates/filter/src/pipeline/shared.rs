@@ -1,5 +1,7 @@
 //! What all workers share.
 
+use alloc::vec::Vec;
+
 use tables::flow_map::FlowMap;
 use tables::memory::Private;
 use tables::quiescent::Domain;
@@ -27,6 +29,8 @@ pub struct Shared {
     pub(crate) limits: Limits,
     pub(crate) hash: Keyed,
     pub(crate) handshakes: Handshakes,
+    /// Of each table, who uses it, where these are several processes.
+    pub(super) domains: Vec<Domain>,
 }
 
 /// A worker could not join.
@@ -51,6 +55,7 @@ impl Shared {
             limits: Limits::new(&policy.timeouts),
             hash,
             handshakes: Handshakes::new(key),
+            domains: Vec::new(),
         }
     }
 

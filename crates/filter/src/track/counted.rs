@@ -29,6 +29,13 @@ impl Counted {
         }
     }
 
+    /// Uses memory beside other processes, with what they have counted.
+    pub fn with_memory(memory: SlotMemory<u64>, hash: Keyed, domain: Domain) -> Self {
+        Self {
+            map: SlotMap::with_memory(memory, hash, domain),
+        }
+    }
+
     /// Joins as a worker, or `None` if there are as many already as there may be.
     pub fn join(&self) -> Option<SlotWorker> {
         self.map.join()

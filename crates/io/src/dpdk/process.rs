@@ -20,6 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tables::segment::{Segment, SharedMemory};
 
@@ -219,6 +220,8 @@ fn lock_path(name: &str) -> PathBuf {
 }
 
 const MEMBERS: &str = "members";
+/// How long a guest waits for its number.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Makes sure that no guest of an earlier primary lives: DPDK would wipe the memory that it uses.
 fn no_guests(group: &str) -> Result<(), SharingError> {
@@ -235,6 +238,21 @@ fn no_guests(group: &str) -> Result<(), SharingError> {
     }
 }
 
+fn guest_lock(guest: u16) -> String {
+    format!("guest{guest}")
+}
+
+/// Calls `clean_up` if no process is the guest of this number, and none becomes it meanwhile.
+pub fn without_guest(guest: u16, clean_up: impl FnOnce()) {
+    // If the file is not there, there has been no such guest.
+    let Ok(lock) = File::open(lock_path(&guest_lock(guest))) else {
+        return;
+    };
+    if lock.try_lock().is_ok() {
+        clean_up();
+    }
+}
+
 /// Becomes the guest of this number for as long as the files are open.
 fn guest_locks(guest: u16) -> Result<[File; 2], SharingError> {
     let open = |name: &str| {
@@ -243,8 +261,15 @@ fn guest_locks(guest: u16) -> Result<[File; 2], SharingError> {
         let opened = options.create(true).truncate(false).write(true).open(&path);
         opened.map_err(|source| SharingError::Lock { path, source })
     };
-    let own = open(&format!("guest{guest}"))?;
-    own.try_lock().map_err(|_| SharingError::Taken(guest))?;
+    let own = open(&guest_lock(guest))?;
+    // The primary has it for a moment when it looks whether the guest lives.
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    while own.try_lock().is_err() {
+        if Instant::now() > deadline {
+            return Err(SharingError::Taken(guest));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let members = open(MEMBERS)?;
     members
         .try_lock_shared()

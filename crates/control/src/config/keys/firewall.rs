@@ -65,10 +65,10 @@ pub(super) const FIREWALL: TableDoc = TableDoc {
         ),
         key(
             "state",
-            "absolute path, or \"off\"",
+            "absolute path, \"off\" or \"dpdk\"",
             "the control socket's path with the ending `.state`, if that lies in a tmpfs; else \"off\"",
             "state = \"/run/tidegate/control.state\"",
-            "File in memory (tmpfs or hugetlbfs) that keeps connections, mappings and ports, so that a node that was killed or upgraded goes on with them.",
+            "File in memory (tmpfs or hugetlbfs) that keeps connections, mappings and ports, so that a node that was killed or upgraded goes on with them; `dpdk`: in memory that the nodes of `[dpdk]` have in common.",
         ),
     ],
 };

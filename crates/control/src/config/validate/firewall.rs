@@ -34,7 +34,7 @@ impl Checker<'_> {
         if state.is_some_and(|path| !path.is_absolute()) {
             self.problem(
                 "firewall.state",
-                "`state` is neither an absolute path nor \"off\"",
+                "`state` is neither an absolute path nor \"off\" nor \"dpdk\"",
                 "a file in memory, such as one in /dev/shm or /run",
                 "write for example `state = \"/run/tidegate/connections.state\"`",
             );
@@ -64,6 +64,7 @@ impl Checker<'_> {
                 );
             }
         }
+        self.shared_connections();
         if let Some(guard) = &firewall.guard {
             self.range(
                 "firewall.guard.hold_off_s",
@@ -77,6 +78,30 @@ impl Checker<'_> {
             self.cgn(&cgn);
         }
         self.range("firewall.connections", connections, 1024, 1 << 26, "");
+    }
+
+    /// Connections that the nodes which share DPDK have in common.
+    fn shared_connections(&mut self) {
+        let firewall = self.config.firewall.as_ref();
+        let Some(firewall) = firewall.filter(|firewall| firewall.is_shared()) else {
+            return;
+        };
+        if self.config.dpdk.is_none() {
+            self.problem(
+                "firewall.state",
+                "there is nobody to share connections with",
+                "`state = \"dpdk\"` and no table `[dpdk]`",
+                "add `[dpdk]` with a line such as `group = \"edge\"`, or remove `state`",
+            );
+        }
+        if firewall.cgn.is_some() || firewall.nat64.is_some() {
+            self.problem(
+                "firewall.state",
+                "nodes that share connections have neither `[firewall.cgn]` nor `nat64`",
+                "subscribers' blocks and NAT64's hosts are each node's own",
+                "remove these, or `state = \"dpdk\"`",
+            );
+        }
     }
 
     fn cgn(&mut self, cgn: &CgnConfig) {

@@ -9,7 +9,7 @@ use super::super::{Stateful, Worker};
 use super::*;
 use crate::nat::mapping::{Filtering, MappingRequest, NatPolicy};
 
-pub(super) const KEY: [u64; 4] = [5, 6, 7, 8];
+pub(in crate::pipeline) const KEY: [u64; 4] = [5, 6, 7, 8];
 
 /// A segment in a memory file; each process that looks into it maps it again.
 struct File(Segment);
@@ -32,7 +32,7 @@ impl File {
 }
 
 /// A worker of the tables, as a router that masquerades.
-pub(super) fn rig_of(shared: &Arc<Shared>, index: u16, now: Instant) -> Rig {
+pub(in crate::pipeline) fn rig_of(shared: &Arc<Shared>, index: u16, now: Instant) -> Rig {
     Rig {
         worker: Worker::new(Arc::clone(shared), index, 7).unwrap(),
         rules: Stateful {
@@ -56,7 +56,7 @@ fn policy() -> TrackPolicy {
     }
 }
 
-pub(super) const START: Instant = Instant::from_ns(1_000_000_000_000);
+pub(in crate::pipeline) const START: Instant = Instant::from_ns(1_000_000_000_000);
 
 #[test]
 fn the_segment_is_as_long_as_it_is_said() {
