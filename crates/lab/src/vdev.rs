@@ -213,6 +213,8 @@ pub struct HugePages {
 }
 
 const PAGES: &str = "/proc/sys/vm/nr_hugepages";
+/// How often the kernel is asked for them.
+const RESERVATIONS: u32 = 10;
 
 impl HugePages {
     /// Reserves `pages` more; the kernel may find fewer.
@@ -221,9 +223,18 @@ impl HugePages {
     /// The caller is not root.
     pub fn reserve(pages: u64) -> std::io::Result<Self> {
         let before = std::fs::read_to_string(PAGES)?;
-        let before = before.trim().parse().unwrap_or(0);
-        std::fs::write(PAGES, (before + pages).to_string())?;
-        Ok(Self { before })
+        let before: u64 = before.trim().parse().unwrap_or(0);
+        let reserved = Self { before };
+        // A machine that is busy needs a moment to make room.
+        for _ in 0..RESERVATIONS {
+            std::fs::write(PAGES, (before + pages).to_string())?;
+            let now: u64 = std::fs::read_to_string(PAGES)?.trim().parse().unwrap_or(0);
+            if now >= before + pages {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(reserved)
     }
 
     /// Returns how many are free now.
