@@ -78,6 +78,16 @@ fn bridges_over_net_af_xdp() {
 }
 
 #[test]
+fn bridges_over_net_tap() {
+    over("bridges_over_net_tap", "tg-vbt", Vdev::Tap, bridges);
+}
+
+#[test]
+fn bridges_over_net_memif() {
+    over("bridges_over_net_memif", "tg-vbm", Vdev::Memif, bridges);
+}
+
+#[test]
 fn bridges_over_net_vhost() {
     over("bridges_over_net_vhost", "tg-vbv", Vdev::Vhost, bridges);
 }

@@ -2,7 +2,7 @@
 
 use lab::topology::{Line, LineOptions};
 
-use crate::common::{Bench, Driver, tcp_transfer};
+use crate::common::{Bench, Driver, add_bridged, tcp_transfer};
 
 /// Two kernels in one network, with the node as their bridge, which has an address there, too.
 pub(crate) fn bridges(test: &str, prefix: &str, driver: Driver) {
@@ -14,13 +14,8 @@ pub(crate) fn bridges(test: &str, prefix: &str, driver: Driver) {
         ..LineOptions::default()
     };
     let line = Line::new(prefix, options).expect("a line of namespaces");
-    for (side, host) in [(&line.left, 2), (&line.right, 3)] {
-        let mut links = side.namespace.links().expect("netlink");
-        let address = std::net::Ipv4Addr::new(10, 5, 0, host).into();
-        links
-            .add_address(&side.device, address, 24)
-            .expect("an address");
-    }
+    add_bridged(&line.left, &line.right);
+    add_bridged(&line.right, &line.left);
     let config = format!(
         "[node]\n{}[[port]]\nname = \"{}\"\n{}[[port]]\nname = \"{}\"\n{}\
          [[bridge]]\nname = \"lan\"\nports = [\"{1}\", \"{3}\"]\naddresses = [\"10.5.0.1/24\"]\n",

@@ -95,6 +95,15 @@ impl Driver {
     }
 }
 
+/// Gives a side its address in the one network of a bridge.
+pub(crate) fn add_bridged(side: &Side, _: &Side) {
+    let mut links = side.namespace.links().expect("netlink");
+    let address = std::net::Ipv4Addr::new(10, 5, 0, side.net + 1).into();
+    links
+        .add_address(&side.device, address, 24)
+        .expect("an address");
+}
+
 /// Configuration of a router on the line, as TOML; `extra` goes to the right port, `more` after both.
 pub(crate) fn router(line: &Line, driver: &Driver, right_extra: &str, more: &str) -> String {
     format!(
@@ -148,7 +157,7 @@ impl Bench {
             .expect("the node starts");
         let readdress = match config.bridge.is_empty() {
             true => add_ipv6,
-            false => |_: &Side, _: &Side| {},
+            false => add_bridged,
         };
         driver.connect(&line, readdress);
         Self { node, driver, line }
