@@ -1,4 +1,5 @@
-//! NAT64 in the node: a client that has IPv6 alone pings and downloads from a server that has IPv4 alone.
+//! Translation for IPv6 in the node. NAT64: a client that has IPv6 alone pings and downloads from a server that has IPv4
+//! alone. NPTv6: a client is known outside by another prefix.
 
 mod common;
 #[expect(dead_code, reason = "each test program uses a part of it")]
@@ -70,7 +71,7 @@ fn row_55_an_ipv6_client_pings_and_downloads_from_an_ipv4_server() {
         return;
     }
     let nat64 = "nat64 = \"2001:db8:64::/96\"\n";
-    let gateway = Gateway::with_addresses(RULES, None, nat64, ", \"2001:db8:1::1/64\"");
+    let gateway = Gateway::with_addresses(RULES, None, nat64, [", \"2001:db8:1::1/64\"", ""]);
     only_ipv6(&gateway);
     let IpAddr::V4(server) = gateway.line.right.address() else {
         panic!("the right side has IPv4");
@@ -156,4 +157,103 @@ fn row_55_an_ipv6_client_pings_and_downloads_from_an_ipv4_server() {
         listed.contains(&format!("dst={server}")) && listed.contains("src=100.127."),
         "{listed}"
     );
+}
+
+#[test]
+fn row_59_a_client_is_known_by_the_outer_prefix() {
+    let test = "row_59_a_client_is_known_by_the_outer_prefix";
+    if !need::root(test) || !need::program(test, "ip") || !need::program(test, "ping") {
+        return;
+    }
+    let rules = RULES.replace("ip saddr 100.127.0.0/16", "ip6 saddr fd01:203:405::/48");
+    let nptv6 = "[firewall.nptv6]\nport = \"right\"\ninside = \"fd01:203:405::/48\"\noutside = \"2001:db8:1::/48\"\n";
+    let more = [", \"fd01:203:405:1::1/64\"", ", \"2001:db8:9::1/64\""];
+    let gateway = Gateway::with_addresses(&rules, None, nptv6, more);
+    let (left, right) = (&gateway.line.left, &gateway.line.right);
+    // The right side knows the outer prefix only.
+    for (side, arguments) in [
+        (
+            left,
+            &[
+                "-6",
+                "addr",
+                "add",
+                "fd01:203:405:1::1234/64",
+                "dev",
+                &left.device,
+                "nodad",
+            ][..],
+        ),
+        (
+            left,
+            &["-6", "route", "add", "default", "via", "fd01:203:405:1::1"],
+        ),
+        (
+            right,
+            &[
+                "-6",
+                "addr",
+                "add",
+                "2001:db8:9::9/64",
+                "dev",
+                &right.device,
+                "nodad",
+            ],
+        ),
+        (
+            right,
+            &[
+                "-6",
+                "route",
+                "add",
+                "2001:db8:1::/48",
+                "via",
+                "2001:db8:9::1",
+            ],
+        ),
+    ] {
+        let done = finish(side.namespace.command("ip").args(arguments));
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{arguments:?}");
+    }
+    assert!(wait_until(PATIENCE, || {
+        run(
+            &gateway,
+            "ping",
+            &["-6", "-c", "1", "-W", "1", "2001:db8:9::9"],
+        )
+        .code
+            == 0
+    }));
+    // As in RFC 6296 appendix B.
+    let server = right
+        .namespace
+        .run(|| UdpSocket::bind("[2001:db8:9::9]:4000").unwrap())
+        .unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let client = left
+        .namespace
+        .run(|| {
+            let client = UdpSocket::bind("[fd01:203:405:1::1234]:0").unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.send_to(b"who am I", "[2001:db8:9::9]:4000").unwrap();
+            client
+        })
+        .unwrap();
+    let mut buffer = [0; 64];
+    let (len, from) = server.recv_from(&mut buffer).unwrap();
+    assert_eq!(from.ip().to_string(), "2001:db8:1:d550::1234");
+    server.send_to(&buffer[..len], from).unwrap();
+    assert_eq!(client.recv(&mut buffer).unwrap(), len);
+    // Nobody listens there: the error finds the client.
+    let refused = left
+        .namespace
+        .run(|| {
+            let client = UdpSocket::bind("[fd01:203:405:1::1234]:0").unwrap();
+            client.connect("[2001:db8:9::9]:9").unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.send(b"anyone").unwrap();
+            client.recv(&mut [0; 16]).unwrap_err().kind()
+        })
+        .unwrap();
+    assert_eq!(refused, ErrorKind::ConnectionRefused);
 }

@@ -51,7 +51,7 @@ fn with_line(table: &keys::TableDoc, line: &str) -> String {
             );
         }
     }
-    if table.name == "firewall.guard" || table.name == "firewall.cgn" {
+    if table.name.starts_with("firewall.") {
         text = format!("[firewall]\ninside = \"lan\"\n{text}[[port]]\nname = \"lan\"\n");
     }
     if table.name == "link" {
@@ -124,6 +124,10 @@ nat64 = "64:ff9b::/96"
 [firewall.cgn]
 subscribers = ["100.64.0.1", "100.64.0.9"]
 outer = ["203.0.113.1", "203.0.113.2"]
+[firewall.nptv6]
+port = "a"
+inside = "fd00:1::/48"
+outside = "2001:db8:1::/48"
 [firewall.guard]
 [ndn]
 nfd_conf = "nfd.conf"
@@ -146,7 +150,7 @@ addresses = ["192.0.2.1"]
     let full: Config = toml::from_str(text).unwrap();
     let mut full = toml::Table::try_from(&full).unwrap();
     let firewall = full["firewall"].as_table_mut().unwrap();
-    let below = ["guard", "cgn"].map(|name| (name, firewall.remove(name).unwrap()));
+    let below = ["guard", "cgn", "nptv6"].map(|name| (name, firewall.remove(name).unwrap()));
     for (name, table) in below {
         full.insert(format!("firewall.{name}"), table);
     }

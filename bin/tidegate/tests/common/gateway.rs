@@ -64,11 +64,16 @@ impl Gateway {
 
     /// Starts a gateway with a text of rules.
     pub(crate) fn with_rules(rules: &str, kind: Option<Vdev>, guard: &str) -> Self {
-        Self::with_addresses(rules, kind, guard, "")
+        Self::with_addresses(rules, kind, guard, [""; 2])
     }
 
-    /// As [`Gateway::with_rules`]; `more` follows the address of the left port.
-    pub(crate) fn with_addresses(rules: &str, kind: Option<Vdev>, guard: &str, more: &str) -> Self {
+    /// As [`Gateway::with_rules`]; `more` follows the addresses of the left and the right port.
+    pub(crate) fn with_addresses(
+        rules: &str,
+        kind: Option<Vdev>,
+        guard: &str,
+        more: [&str; 2],
+    ) -> Self {
         let line = Line::new("tgf", LineOptions::default()).unwrap();
         forget_route(&line);
         // In memory: there, connections outlive the node.
@@ -85,8 +90,8 @@ impl Gateway {
         let text = format!(
             "[node]\nframes_per_worker = 8192\nframe_bytes = 4096\ncontrol_socket = \"{}\"\n{}{}[firewall]\nrules = \"{}\"\n{guard}",
             directory.path().join("control.sock").display(),
-            port("left", &line.left, more),
-            port("right", &line.right, ""),
+            port("left", &line.left, more[0]),
+            port("right", &line.right, more[1]),
             rules_file(directory.path()).display(),
         );
         std::fs::write(directory.path().join("node.toml"), text).unwrap();

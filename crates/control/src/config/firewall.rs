@@ -37,6 +37,9 @@ pub struct FirewallConfig {
     /// IPv4 addresses that stand for IPv6 hosts inside of the node.
     #[serde(default = "default_nat64_clients")]
     pub nat64_clients: String,
+    /// `[firewall.nptv6]`: an IPv6 prefix inside is another one outside; absent: not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nptv6: Option<Nptv6Config>,
     /// `[firewall.guard]`: what is refused before any state is made; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardConfig>,
@@ -74,6 +77,18 @@ impl Default for CgnConfig {
             outer: None,
         }
     }
+}
+
+/// `[firewall.nptv6]`: addresses of one prefix are those of another beyond a port (RFC 6296).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nptv6Config {
+    /// The port or bridge that leads outside.
+    pub port: String,
+    /// The prefix inside.
+    pub inside: String,
+    /// The prefix outside, of the same length.
+    pub outside: String,
 }
 
 /// `[firewall.guard]`; a threshold of 0 is none.
@@ -150,6 +165,7 @@ impl Default for FirewallConfig {
             state: None,
             nat64: None,
             nat64_clients: default_nat64_clients(),
+            nptv6: None,
             guard: None,
             cgn: None,
         }

@@ -431,6 +431,7 @@ pub const TABLES: &[TableDoc] = &[
     },
     firewall::FIREWALL,
     firewall::CGN,
+    firewall::NPTV6,
     firewall::GUARD,
     TableDoc {
         name: "ndn",

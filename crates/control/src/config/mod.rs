@@ -16,7 +16,9 @@ mod validate;
 use std::path::Path;
 
 pub use error::{ConfigError, Finding, Problem};
-pub use firewall::{CgnConfig, ChallengeConfig, FilteringConfig, FirewallConfig, GuardConfig};
+pub use firewall::{
+    CgnConfig, ChallengeConfig, FilteringConfig, FirewallConfig, GuardConfig, Nptv6Config,
+};
 pub use ndn::{
     CachePolicy, NdnConfig, NdnFaceConfig, NdnKeyConfig, NdnRouteConfig, NdnStrategyConfig,
     UnsolicitedConfig,

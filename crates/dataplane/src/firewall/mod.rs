@@ -13,6 +13,7 @@ mod guard;
 mod hub;
 mod nat64;
 mod node;
+mod nptv6;
 mod rehearse;
 mod report;
 mod routes;
@@ -44,6 +45,7 @@ pub use sessions::SessionWatch;
 pub use state::{StateError, StateReport};
 
 use crate::plan::Plan;
+use nptv6::Nptv6;
 use report::Tally;
 use together::Member;
 
@@ -70,6 +72,8 @@ pub struct Firewall {
     guard: Option<Arc<Guard>>,
     /// The translator between IPv6 hosts and IPv4, if there is one.
     nat64: Option<Arc<Nat64>>,
+    /// What is called otherwise outside, if anything.
+    nptv6: Option<Nptv6>,
     /// What workers tell, and who listens.
     pub(crate) hub: Arc<Hub>,
     /// What each worker has counted.
@@ -129,6 +133,7 @@ impl Firewall {
                 Arc::new(Guard::new(guard::policy(guard), plan.workers, hash))
             }),
             nat64: nat64::of(config).map(Arc::new),
+            nptv6: Nptv6::of(config, plan),
             hub: Arc::new(Hub::new(operator)),
             tallies: (0..WORKERS_MAX).map(|_| Tally::default()).collect(),
             at_start: tables.connections() as u64,

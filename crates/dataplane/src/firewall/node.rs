@@ -15,6 +15,7 @@ use wire::{Instant, LayoutFlags};
 
 use super::hub::Hub;
 use super::nat64::Translator;
+use super::nptv6::Nptv6;
 use super::report::Tally;
 use super::routes::{Routes, facts};
 use super::together::Member;
@@ -41,6 +42,7 @@ pub struct FirewallNode {
     hub: Arc<Hub>,
     rules: InForce,
     nat64: Option<Translator>,
+    nptv6: Option<Nptv6>,
     forwarding: Arc<Forwarding>,
     member: Option<Member>,
     interfaces: Vec<InterfaceFacts>,
@@ -105,6 +107,7 @@ impl FirewallNode {
         Ok(Self {
             engine,
             nat64,
+            nptv6: firewall.nptv6,
             worker,
             tallies: Arc::clone(&firewall.tallies),
             hub: Arc::clone(&firewall.hub),
@@ -173,6 +176,12 @@ impl FirewallNode {
                 out.drop(frame, reason);
                 continue;
             }
+            if let (Fate::Accept, Some(nptv6)) = (fate, &self.nptv6)
+                && let Err(reason) = nptv6.leave(&mut frame, &self.forwarding)
+            {
+                out.drop(frame, reason);
+                continue;
+            }
             match fate {
                 Fate::Accept if frame.layout.flags.contains(LayoutFlags::IPV4) => {
                     out.push(v4, frame);
@@ -201,6 +210,12 @@ impl FirewallNode {
             frame.rx_port = port_of(&self.forwarding, emission.iif);
             if let Some(nat64) = &mut self.nat64
                 && let Err(reason) = nat64.inward(&mut frame)
+            {
+                out.drop(frame, reason);
+                continue;
+            }
+            if let Some(nptv6) = &self.nptv6
+                && let Err(reason) = nptv6.leave(&mut frame, &self.forwarding)
             {
                 out.drop(frame, reason);
                 continue;
@@ -307,6 +322,14 @@ impl Node for FirewallNode {
             if let Some(nat64) = &mut self.nat64 {
                 let own = is_own.then_some((&*self.forwarding, self.interfaces.as_slice()));
                 if let Err(reason) = nat64.outward(&mut frame, own, cx.now) {
+                    out.drop(frame, reason);
+                    continue;
+                }
+            }
+            if let Some(nptv6) = self.nptv6.filter(|_| !is_own) {
+                let iif = self.forwarding.interface_of(frame.rx_port);
+                let iif = iif.map_or(InterfaceId::NONE, interface_id);
+                if let Err(reason) = nptv6.enter(&mut frame, iif, &self.forwarding) {
                     out.drop(frame, reason);
                     continue;
                 }

@@ -4,6 +4,7 @@
 use core::net::Ipv6Addr;
 
 use wire::checksum::Sum;
+use wire::{Layout, LayoutFlags, ipv6};
 
 /// A pair of prefixes of equal length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,51 @@ impl PrefixPair {
         self.translate(address, self.outer, self.inner, !self.adjustment)
     }
 
+    /// Translates the source of a packet that leaves, in place, and the destination of what it quotes if it is an ICMPv6
+    /// error. No checksum changes. Returns false if an address of the prefix cannot be translated.
+    pub fn leave(&self, frame: &mut [u8], layout: &Layout) -> bool {
+        let network = usize::from(layout.network);
+        let place = |frame: &mut [u8], at| {
+            change(
+                frame,
+                at,
+                |address| is_in(address, self.inner, self.len),
+                |address| self.outward(address),
+            )
+        };
+        place(frame, network + ipv6::SOURCE)
+            && quote(layout).is_none_or(|at| place(frame, at + ipv6::DESTINATION))
+    }
+
+    /// Translates the destination of a packet that comes in, as [`leave`](Self::leave) does its source.
+    pub fn enter(&self, frame: &mut [u8], layout: &Layout) -> bool {
+        let network = usize::from(layout.network);
+        let place = |frame: &mut [u8], at| {
+            change(
+                frame,
+                at,
+                |address| is_in(address, self.outer, self.len),
+                |address| self.inward(address),
+            )
+        };
+        place(frame, network + ipv6::DESTINATION)
+            && quote(layout).is_none_or(|at| place(frame, at + ipv6::SOURCE))
+    }
+
+    /// Tells whether a packet is for an address of the outer prefix.
+    pub fn is_for_outer(&self, frame: &[u8], layout: &Layout) -> bool {
+        layout
+            .ipv6_addresses(frame)
+            .is_some_and(|(_, destination)| is_in(destination, self.outer, self.len))
+    }
+
+    /// Tells whether a packet is from an address of the inner prefix.
+    pub fn is_from_inner(&self, frame: &[u8], layout: &Layout) -> bool {
+        layout
+            .ipv6_addresses(frame)
+            .is_some_and(|(source, _)| is_in(source, self.inner, self.len))
+    }
+
     fn translate(
         &self,
         address: Ipv6Addr,
@@ -88,6 +134,39 @@ impl PrefixPair {
     }
 }
 
+fn is_in(address: Ipv6Addr, prefix: u128, len: u32) -> bool {
+    address.to_bits() & u128::MAX << (128 - len) == prefix
+}
+
+/// Where the packet starts that an ICMPv6 error quotes.
+fn quote(layout: &Layout) -> Option<usize> {
+    layout
+        .flags
+        .contains(LayoutFlags::ICMP_ERROR)
+        .then(|| layout.payload.into())
+}
+
+/// Changes the address at a place, if it is `meant`; false if it is and cannot be. What is not there is none.
+fn change(
+    frame: &mut [u8],
+    at: usize,
+    meant: impl Fn(Ipv6Addr) -> bool,
+    to: impl Fn(Ipv6Addr) -> Option<Ipv6Addr>,
+) -> bool {
+    let Some(octets) = frame.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<16>) else {
+        return true;
+    };
+    let address = Ipv6Addr::from(*octets);
+    if !meant(address) {
+        return true;
+    }
+    let Some(new) = to(address) else {
+        return false;
+    };
+    *octets = new.octets();
+    true
+}
+
 /// One's complement addition.
 const fn add(a: u16, b: u16) -> u16 {
     let (sum, carry) = a.overflowing_add(b);
@@ -97,7 +176,10 @@ const fn add(a: u16, b: u16) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{framed, udp_frame};
     use proptest::prelude::*;
+    use wire::checksum::{TransportChecksum, verify_transport};
+    use wire::{Addresses, FlowKey};
 
     #[test]
     fn the_example_of_the_rfc() {
@@ -114,6 +196,49 @@ mod tests {
         assert_eq!(pair.inward(outer), Some(inner));
         assert_eq!(pair.outward("fd02::1".parse().unwrap()), None);
         assert!(PrefixPair::new(inner, outer, 113).is_err());
+    }
+
+    #[test]
+    fn row_59_packets_and_quotes_keep_their_checksums() {
+        let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
+        let (inner, outer) = (
+            address("fd01:203:405:1::1234"),
+            address("2001:db8:1:d550::1234"),
+        );
+        let pair = PrefixPair::new(inner, outer, 48).unwrap();
+        let peer = address("2001:db8:ffff::9");
+        let addresses = |source, destination| Addresses::V6 {
+            source,
+            destination,
+        };
+        let ends = |frame: &[u8]| {
+            let layout = wire::parse(frame).unwrap();
+            assert_eq!(verify_transport(&layout, frame), TransportChecksum::Good);
+            layout.ipv6_addresses(frame).unwrap()
+        };
+        let mut out = udp_frame(addresses(inner, peer), (4000, 53), b"question");
+        let layout = wire::parse(&out).unwrap();
+        assert!(pair.is_from_inner(&out, &layout) && !pair.is_for_outer(&out, &layout));
+        assert!(pair.leave(&mut out, &layout));
+        assert_eq!(ends(&out), (outer, peer));
+        // The error about it names the host that sent it, inside and out.
+        let quote = layout.packet(&out).to_vec();
+        let mut error = framed(addresses(peer, outer), 58, 8 + quote.len(), |bytes| {
+            bytes[0] = 1;
+            bytes[8..].copy_from_slice(&quote);
+        });
+        let layout = wire::parse(&error).unwrap();
+        wire::checksum::fill_transport(&layout, &mut error);
+        assert!(pair.is_for_outer(&error, &layout));
+        assert!(pair.enter(&mut error, &layout));
+        assert_eq!(ends(&error), (peer, inner));
+        let quoted = FlowKey::from_icmp_quote(&layout, &error).unwrap();
+        assert_eq!(quoted.source, inner.octets());
+        // No word of this one can take up the difference: it does not pass.
+        let stuck = address("fd01:203:405:ffff:ffff:ffff:ffff:ffff");
+        let mut stuck = udp_frame(addresses(stuck, peer), (4000, 53), b"question");
+        let layout = wire::parse(&stuck).unwrap();
+        assert!(!pair.leave(&mut stuck, &layout));
     }
 
     proptest! {

@@ -116,6 +116,35 @@ pub(super) const CGN: TableDoc = TableDoc {
     ],
 };
 
+pub(super) const NPTV6: TableDoc = TableDoc {
+    name: "firewall.nptv6",
+    many: false,
+    text: "Prefix translation (RFC 6296): hosts of an IPv6 prefix inside are known outside by another prefix, one to one and without state.",
+    keys: &[
+        key(
+            "port",
+            "name of a port or bridge",
+            "required",
+            "port = \"wan\"",
+            "What leads outside.",
+        ),
+        key(
+            "inside",
+            "IPv6 prefix of 1 to 112 bits",
+            "required",
+            "inside = \"fd00:1::/48\"",
+            "The prefix inside.",
+        ),
+        key(
+            "outside",
+            "IPv6 prefix of the same length",
+            "required",
+            "outside = \"2001:db8:1::/48\"",
+            "The prefix outside; its addresses are to be routed to the node, and none of them is the node's own.",
+        ),
+    ],
+};
+
 pub(super) const GUARD: TableDoc = TableDoc {
     name: "firewall.guard",
     many: false,

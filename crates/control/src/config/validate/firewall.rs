@@ -74,6 +74,27 @@ impl Checker<'_> {
                 " seconds",
             );
         }
+        if let Some(nptv6) = firewall.nptv6.clone() {
+            self.is_interface("firewall.nptv6.port", &nptv6.port);
+            let prefix = |text: &str| text.parse::<Prefix>().ok();
+            let fits = match (prefix(&nptv6.inside), prefix(&nptv6.outside)) {
+                (Some(inside), Some(outside)) => {
+                    inside.address().is_ipv6()
+                        && outside.address().is_ipv6()
+                        && inside.length() == outside.length()
+                        && (1..=112).contains(&inside.length())
+                }
+                _ => false,
+            };
+            if !fits {
+                self.problem(
+                    "firewall.nptv6.inside",
+                    "the prefixes cannot be translated into each other",
+                    "both are IPv6 prefixes of the same length, 1 to 112 bits",
+                    "write for example `inside = \"fd00:1::/48\"` and `outside = \"2001:db8:1::/48\"`",
+                );
+            }
+        }
         if let Some(cgn) = firewall.cgn.clone() {
             self.cgn(&cgn);
         }
