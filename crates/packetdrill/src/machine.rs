@@ -441,6 +441,10 @@ impl Machine {
                 return;
             }
             segment.flags |= next.flags;
+            // Linux pushes every segment that a NIC is to cut; there is none here.
+            segment
+                .flags
+                .set(Flags::PSH, wanted.flags.contains(Flags::PSH));
             segment.payload.extend(&next.payload);
             self.sent.pop_front();
         }

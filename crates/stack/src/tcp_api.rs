@@ -555,7 +555,13 @@ impl Stack {
         let tcb = self.tcb(handle)?;
         let now_ns = now.as_ns();
         match option {
-            TcpOption::NoDelay(on) => tcb.flags.set(Flag::NODELAY, on),
+            TcpOption::NoDelay(on) => {
+                tcb.flags.set(Flag::NODELAY, on);
+                if on && tcb.unsent() > 0 {
+                    // What waits goes, corked or not, as in Linux.
+                    tcb.flags.insert(Flag::OVERRIDE);
+                }
+            }
             TcpOption::Cork(on) => tcb.flags.set(Flag::CORK, on),
             TcpOption::KeepAlive(None) => {
                 tcb.flags.remove(Flag::KEEPALIVE);

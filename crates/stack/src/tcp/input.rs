@@ -70,7 +70,7 @@ impl Tcb {
             self.state = State::SynReceived;
             self.snd_nxt = self.iss;
             self.tries = 0;
-            self.flags.remove(Flag::SYN_DATA);
+            self.flags.remove(Flag::SYN_DATA | Flag::FAST_OPEN);
             self.flags.insert(Flag::SYN_NOW);
             return Reply::None;
         }
