@@ -145,8 +145,44 @@ impl Worker {
     #[inline]
     pub fn lookup(&self, query: &Query<'_>, now: Instant) -> Option<Hit<'_>> {
         let hash = self.shared.hash.hash(query.name.value());
+        self.lookup_hashed(query, hash, now)
+    }
+
+    /// As [`lookup`](Self::lookup), with the hash of the name that [`look_ahead`](Self::look_ahead) returned: with
+    /// that of another name nothing is found.
+    #[inline]
+    pub fn lookup_hashed(
+        &self,
+        query: &Query<'_>,
+        hash: PrefixHash,
+        now: Instant,
+    ) -> Option<Hit<'_>> {
         self.reader()
             .answer(query, hash, Node::NONE, now.as_ns(), self)
+    }
+
+    /// Hashes a name and asks for the memory that a lookup or an insertion under it reads first. Who has a burst of
+    /// packets calls this for all, then [`look_closer`](Self::look_closer) for all, then looks them up or inserts them:
+    /// their memory accesses overlap.
+    #[inline]
+    pub fn look_ahead(&self, name: NameRef<'_>) -> PrefixHash {
+        let hash = self.shared.hash.hash(name.value());
+        self.shared.table.prefetch(hash.bucket_part());
+        hash
+    }
+
+    /// Asks for the memory of the packet that a name of this hash may have; false if there is none such in the
+    /// hash's bucket, where nearly all are.
+    #[inline]
+    pub fn look_closer(&self, hash: PrefixHash) -> bool {
+        let candidate = self.shared.table.candidate(hash, false);
+        if candidate.is_none() {
+            return false;
+        }
+        let arena = &self.shared.arena;
+        arena.prefetch(candidate.place(), 0);
+        arena.prefetch(candidate.place(), 64);
+        true
     }
 
     /// Looks up many Interests with their memory accesses overlapped; writes what [`lookup`](Self::lookup)

@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as TableEntry;
 use smallvec::SmallVec;
+use tables::memory::prefetch;
 use wire::ndn::NameRef;
 use wire::ndn::name::Name;
 
 use crate::face::FaceId;
-use crate::hash::{DEPTH_MAX, NameHasher, PrefixHashes};
+use crate::hash::{DEPTH_MAX, Depths, NameHasher, PrefixHashes};
 
 /// A next hop and what it costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +44,14 @@ pub enum FibError {
     TooDeep,
 }
 
-/// The forwarding information base. A lookup hashes the name once and looks at its prefixes from the longest
-/// down: O(components).
+/// The forwarding information base. A lookup hashes the prefixes of the name that are as long as some entry is, and
+/// looks at them from the longest down: O(components).
 #[derive(Debug)]
 pub struct Fib {
     table: HashTable<Entry>,
     /// How many prefixes have how many components: lengths that do not occur are not looked up.
-    depths: [u32; DEPTH_MAX + 1],
+    counts: [u32; DEPTH_MAX + 1],
+    depths: Depths,
     hasher: NameHasher,
     capacity: usize,
 }
@@ -59,7 +61,8 @@ impl Fib {
     pub fn new(capacity: usize, hasher: NameHasher) -> Self {
         Self {
             table: HashTable::with_capacity(capacity),
-            depths: [0; DEPTH_MAX + 1],
+            counts: [0; DEPTH_MAX + 1],
+            depths: Depths::default(),
             hasher,
             capacity,
         }
@@ -80,8 +83,8 @@ impl Fib {
     /// # Errors
     /// [`FibError`].
     pub fn add(&mut self, prefix: NameRef<'_>, face: FaceId, cost: u64) -> Result<bool, FibError> {
-        let depth = self.depths.get_mut(prefix.len());
-        let depth = depth.ok_or(FibError::TooDeep)?;
+        let count = self.counts.get_mut(prefix.len());
+        let count = count.ok_or(FibError::TooDeep)?;
         let hash = self.hasher.hash(prefix);
         let is_full = self.table.len() >= self.capacity;
         let same = |entry: &Entry| entry.hash == hash && &*entry.name == prefix.value();
@@ -106,7 +109,8 @@ impl Fib {
                     name: SmallVec::from_slice(prefix.value()),
                     next_hops,
                 });
-                *depth += 1;
+                *count += 1;
+                self.depths = Depths::of_counts(self.counts);
                 Ok(true)
             }
         }
@@ -126,24 +130,45 @@ impl Fib {
         hops.remove(at);
         if hops.is_empty() {
             entry.remove();
-            if let Some(depth) = self.depths.get_mut(prefix.len()) {
-                *depth -= 1;
+            if let Some(count) = self.counts.get_mut(prefix.len()) {
+                *count -= 1;
             }
+            self.depths = Depths::of_counts(self.counts);
         }
         true
     }
 
     /// Removes a face from all prefixes; O(prefixes).
     pub fn remove_face(&mut self, face: FaceId) {
-        let depths = &mut self.depths;
+        let counts = &mut self.counts;
         self.table.retain(|entry| {
             entry.next_hops.retain(|hop| hop.face != face);
             let keep = !entry.next_hops.is_empty();
             if !keep && let Ok(name) = NameRef::new(&entry.name) {
-                depths[name.len().min(DEPTH_MAX)] -= 1;
+                counts[name.len().min(DEPTH_MAX)] -= 1;
             }
             keep
         });
+        self.depths = Depths::of_counts(self.counts);
+    }
+
+    /// Returns which prefixes of a name [`lookup`](Self::lookup) needs the hashes of.
+    #[inline]
+    pub const fn depths(&self) -> Depths {
+        self.depths
+    }
+
+    /// Asks for the memory that [`lookup`](Self::lookup) will need, so that it is there by then.
+    #[inline]
+    pub fn look_ahead(&self, hashes: &PrefixHashes) {
+        if let Some((_, hash, _)) = hashes.longest_first(DEPTH_MAX).next() {
+            let ask = |entry: &Entry| {
+                prefetch(entry);
+                prefetch(&entry.next_hops);
+                false
+            };
+            let _ = self.table.find(hash, ask);
+        }
     }
 
     /// Finds the longest prefix of a name that has next hops: its length in components, its hash, and the
@@ -155,7 +180,7 @@ impl Fib {
         hashes: &PrefixHashes,
     ) -> Option<(usize, u64, &NextHops)> {
         for (depth, hash, end) in hashes.longest_first(DEPTH_MAX) {
-            if self.depths.get(depth).is_none_or(|&count| count == 0) {
+            if !self.depths.has(depth) {
                 continue;
             }
             let prefix = name.value().get(..end)?;
@@ -219,7 +244,7 @@ mod tests {
         assert_eq!(costs, [(256, 5), (257, 9)]);
         fib.remove_face(FaceId(256));
         fib.remove_face(FaceId(257));
-        assert!(fib.is_empty() && fib.depths.iter().all(|&count| count == 0));
+        assert!(fib.is_empty() && fib.depths() == Depths::default());
     }
 
     proptest! {
@@ -245,7 +270,7 @@ mod tests {
             prop_assert_eq!(fib.len(), model.len());
             for uri in asked {
                 let full = name(&uri);
-                let hashes = hasher.prefixes(full.as_ref());
+                let hashes = hasher.prefixes(full.as_ref(), fib.depths());
                 let found = fib.lookup(full.as_ref(), &hashes);
                 let expected = (0..=full.len()).rev().find_map(|depth| {
                     let prefix = uri.split_inclusive('/').take(depth + 1).collect::<String>();

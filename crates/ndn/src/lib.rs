@@ -26,7 +26,7 @@ pub use face::{Face, FaceConfig, FaceCounters, FaceId, FaceScope, Faces, LinkTyp
 pub use face_uri::{FaceUri, FaceUriError};
 pub use fib::{Fib, NextHop};
 pub use forwarder::{
-    Forwarder, ForwarderConfig, ForwarderCounters, Handoff, Learned, Outgoing, Sink,
+    Forwarder, ForwarderConfig, ForwarderCounters, Handoff, Incoming, Learned, Outgoing, Sink,
     UnsolicitedPolicy,
 };
 pub use hash::NameHasher;

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use hashbrown::HashTable;
+use tables::memory::prefetch;
 use tables::wheel::TimerId;
 use wire::Instant;
 use wire::ndn::lp::NackReason;
@@ -135,6 +136,11 @@ pub struct PitEntry {
 }
 
 impl PitEntry {
+    /// Returns the hash of the name without implicit digest.
+    pub const fn hash(&self) -> u64 {
+        self.hash
+    }
+
     /// Returns the Interest's name.
     pub fn name(&self) -> NameRef<'_> {
         let value = self
@@ -232,6 +238,18 @@ impl Pit {
         self.table.find(hash, same).map(|&index| PitId(index))
     }
 
+    /// Asks for the memory of the entries at `hash`, so that it is there when they are looked for.
+    #[inline]
+    pub fn look_ahead(&self, hash: u64) {
+        let ask = |&index: &u32| {
+            if let Some(entry) = self.entries.get(index as usize) {
+                prefetch(entry);
+            }
+            false
+        };
+        let _ = self.table.find(hash, ask);
+    }
+
     /// Adds an entry for an Interest that has none.
     ///
     /// # Errors
@@ -261,7 +279,7 @@ impl Pit {
         self.long_bytes += long;
         entry.set(interest, hash);
         if entry.is_by_prefix() {
-            filter.add(hash);
+            filter.add(hash, entry.name_len());
         }
         let entries = &self.entries;
         let hash_of = |&index: &u32| entries.get(index as usize).map_or(0, |entry| entry.hash);
@@ -279,7 +297,7 @@ impl Pit {
         };
         place.remove();
         if entry.is_by_prefix() {
-            filter.remove(entry.hash);
+            filter.remove(entry.hash, entry.name_len());
         }
         self.ins.clear(&mut entry.ins);
         self.outs.clear(&mut entry.outs);

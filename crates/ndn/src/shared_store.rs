@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use content_store::{NewData, Query, Worker};
+use content_store::{NewData, PrefixHash, Query, Worker};
 use wire::Instant;
 use wire::ndn::{Data, Interest, NameRef};
 
@@ -52,9 +52,23 @@ impl SharedStore {
 }
 
 impl ContentStore for SharedStore {
+    type Ahead = PrefixHash;
+
+    #[inline]
+    fn look_ahead(&self, name: NameRef<'_>) -> PrefixHash {
+        self.worker.look_ahead(name)
+    }
+
+    #[inline]
+    fn look_closer(&self, ahead: &PrefixHash) -> bool {
+        self.worker.look_closer(*ahead)
+    }
+
+    #[inline]
     fn find<R>(
         &mut self,
         interest: &Interest<'_>,
+        ahead: &PrefixHash,
         now: Instant,
         found: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
@@ -64,7 +78,7 @@ impl ContentStore for SharedStore {
             must_be_fresh: interest.must_be_fresh,
         };
         self.worker
-            .lookup(&query, now)
+            .lookup_hashed(&query, *ahead, now)
             .map(|hit| found(hit.packet()))
     }
 

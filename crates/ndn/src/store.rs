@@ -27,11 +27,22 @@ pub struct StoreInfo {
 
 /// A content store as the forwarder sees it: one worker's access.
 pub trait ContentStore {
-    /// Gives the packet that answers the Interest to `found` and returns what that returns; `None` if there
+    /// What the store keeps of a name from one step of a lookup to the next.
+    type Ahead: Copy + core::fmt::Debug;
+
+    /// Begins a lookup, or the insertion of Data: asks for the memory that the next step reads.
+    fn look_ahead(&self, name: NameRef<'_>) -> Self::Ahead;
+
+    /// Goes a step on: asks for the memory of a packet that may be the one. False if there is none of the name, so
+    /// that a lookup of exactly this name will most likely fail.
+    fn look_closer(&self, ahead: &Self::Ahead) -> bool;
+
+    /// Gives the packet that answers the Interest, whose name `ahead` is of, to `found` and returns what that returns; `None` if there
     /// is no such packet.
     fn find<R>(
         &mut self,
         interest: &Interest<'_>,
+        ahead: &Self::Ahead,
         now: Instant,
         found: impl FnOnce(&[u8]) -> R,
     ) -> Option<R>;
@@ -118,9 +129,18 @@ impl MemoryStore {
 }
 
 impl ContentStore for MemoryStore {
+    type Ahead = ();
+
+    fn look_ahead(&self, _: NameRef<'_>) {}
+
+    fn look_closer(&self, (): &()) -> bool {
+        true
+    }
+
     fn find<R>(
         &mut self,
         interest: &Interest<'_>,
+        (): &(),
         now: Instant,
         found: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {

@@ -98,7 +98,7 @@ drop_reasons! {
     NdnReassemblyFull, "ndn_reassembly_full", Warning, "Too many NDN packets wait for their other fragments", "NDNLPv2";
     NdnReassemblyTimeout, "ndn_reassembly_timeout", Warning, "Not all fragments of the NDN packet came in time", "NDNLPv2";
     NdnMtu, "ndn_mtu", Warning, "The NDN packet cannot be cut into fragments that fit the face's MTU", "NDNLPv2";
-    NdnLinkLoss, "ndn_link_loss", Warning, "The link did not acknowledge the packet after all retransmissions", "NDNLPv2";
+    NdnLinkLoss, "ndn_link_loss", Warning, "The link had no room for the packet, or it was not acknowledged after all retransmissions", "NDNLPv2";
     NdnDuplicateFrame, "ndn_duplicate_frame", Info, "The link packet was received before", "NDNLPv2";
     NdnFaceDown, "ndn_face_down", Warning, "The face does not exist or is down", "NFD developer's guide 2.1";
     NdnHopLimit, "ndn_hop_limit", Info, "The Interest's hop limit is used up", "NDN packet format 0.3";

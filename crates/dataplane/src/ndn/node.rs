@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use graph::{Context, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags, Pool, PortId, WorkerId};
 use ndn::shared_store::SharedStore;
-use ndn::{ContentStore, FaceCounters, FaceId, Forwarder, Handoff, Partition};
+use ndn::{ContentStore, FaceCounters, FaceId, Forwarder, Handoff, Incoming, Partition};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use wire::ndn::lp::{LpHeader, LpPacket};
 use wire::ndn::{NameRef, Tlv};
@@ -254,7 +254,14 @@ impl NdnNode {
                 let _ = self.forwarder.unset_strategy(prefix.as_ref());
             }
             Command::Input(packet) => {
-                self.route(FaceId::INTERNAL, &LpHeader::default(), &packet, lent);
+                let incoming = Incoming {
+                    face: FaceId::INTERNAL,
+                    header: LpHeader::default(),
+                    packet: &packet,
+                };
+                if self.route(&incoming) {
+                    self.input(&[incoming], lent);
+                }
             }
             Command::Report(reply) => {
                 // Who asked may have given up.
@@ -319,7 +326,14 @@ impl NdnNode {
         };
         let packet = parsed.fragment.unwrap_or_default();
         match message.purpose {
-            For::Input => self.input(face, &parsed.header, packet, lent),
+            For::Input => {
+                let incoming = Incoming {
+                    face,
+                    header: parsed.header,
+                    packet,
+                };
+                self.input(&[incoming], lent);
+            }
             For::Send => {
                 out_of(&mut self.outputs, &self.forwarding, lent).transmit(
                     face,
@@ -401,29 +415,51 @@ impl NdnNode {
 
     /// A link packet of a face.
     fn receive(&mut self, face: FaceId, endpoint: u64, frame: &[u8], lent: &mut Lent<'_>) {
+        if let Some(incoming) = self.arrive(face, endpoint, frame, lent) {
+            self.input(&[incoming], lent);
+        }
+    }
+
+    /// Takes a link packet of a face; returns the network packet in it if it is whole and this worker's, for
+    /// [`input`](Self::input).
+    fn arrive<'a>(
+        &mut self,
+        face: FaceId,
+        endpoint: u64,
+        frame: &'a [u8],
+        lent: &mut Lent<'_>,
+    ) -> Option<Incoming<'a>> {
         let Some(link) = self.outputs.links.get_mut(face) else {
-            return self.outputs.drop(DropReason::NdnFaceDown);
+            self.outputs.drop(DropReason::NdnFaceDown);
+            return None;
         };
         link.in_bytes += frame.len() as u64;
         if let (Transport::Elsewhere(worker), false) = (&link.transport, link.is_plain) {
             let worker = *worker;
-            return self.outputs.hand_over_frame(worker, face, frame);
+            self.outputs.hand_over_frame(worker, face, frame);
+            return None;
         }
         if link.is_plain {
             let parsed = match LpPacket::parse(frame) {
                 Ok(parsed) => parsed,
-                Err(error) => return self.outputs.drop(error.drop_reason()),
+                Err(error) => {
+                    self.outputs.drop(error.drop_reason());
+                    return None;
+                }
             };
             let is_whole = parsed.header.frag_count.unwrap_or(1) == 1;
-            match parsed.fragment {
-                Some(packet) if is_whole && parsed.header.frag_index == 0 => {
-                    return self.route(face, &parsed.header, packet, lent);
-                }
-                Some(_) => {}
-                None => return,
+            let packet = parsed.fragment?;
+            if is_whole && parsed.header.frag_index == 0 {
+                let incoming = Incoming {
+                    face,
+                    header: parsed.header,
+                    packet,
+                };
+                return self.route(&incoming).then_some(incoming);
             }
         }
         self.receive_slowly(face, endpoint, frame, lent);
+        None
     }
 
     /// A link packet that the link protocol has to look at: a fragment, or one to acknowledge.
@@ -445,40 +481,47 @@ impl NdnNode {
         }
         for packet in whole.drain(..) {
             if let Ok(parsed) = LpPacket::parse(&packet) {
-                let network = parsed.fragment.unwrap_or_default();
-                self.route(face, &parsed.header, network, lent);
+                let incoming = Incoming {
+                    face,
+                    header: parsed.header,
+                    packet: parsed.fragment.unwrap_or_default(),
+                };
+                if self.route(&incoming) {
+                    self.input(&[incoming], lent);
+                }
             }
         }
         self.whole = whole;
         self.schedule_links();
     }
 
-    /// Gives a network packet to the worker that owns its name.
-    fn route(&mut self, face: FaceId, header: &LpHeader<'_>, packet: &[u8], lent: &mut Lent<'_>) {
+    /// True if a network packet is this worker's; else it is given to the one that owns its name.
+    fn route(&mut self, incoming: &Incoming<'_>) -> bool {
         let partition = self.forwarder.partition();
-        if partition.workers() > 1 {
-            match partition.owner_of_packet(packet) {
-                Ok(owner) if owner == self.worker => {}
-                Ok(owner) => {
-                    return self
-                        .outputs
-                        .hand_over(owner, For::Input, face, header, packet);
-                }
-                Err(error) => return self.outputs.drop(error.drop_reason()),
-            }
+        if partition.workers() == 1 {
+            return true;
         }
-        self.input(face, header, packet, lent);
+        let (face, packet) = (incoming.face, incoming.packet);
+        match partition.owner_of_packet(packet) {
+            Ok(owner) if owner == self.worker => return true,
+            Ok(owner) => self
+                .outputs
+                .hand_over(owner, For::Input, face, &incoming.header, packet),
+            Err(error) => self.outputs.drop(error.drop_reason()),
+        }
+        false
     }
 
+    /// Lets network packets through the forwarder.
     #[inline]
-    fn input(&mut self, face: FaceId, header: &LpHeader<'_>, packet: &[u8], lent: &mut Lent<'_>) {
+    fn input(&mut self, packets: &[Incoming<'_>], lent: &mut Lent<'_>) {
         let mut sink = out_of(&mut self.outputs, &self.forwarding, lent);
-        if let Err(reason) = self
-            .forwarder
-            .input(sink.now, face, header, packet, &mut sink)
-        {
-            tracing::trace!(%face, reason = reason.name(), name = %name_of(packet), "dropped");
-        }
+        let now = sink.now;
+        self.forwarder
+            .input_burst(now, packets, &mut sink, |incoming, reason| {
+                let (face, name) = (incoming.face, name_of(incoming.packet));
+                tracing::trace!(%face, reason = reason.name(), %name, "dropped");
+            });
     }
 
     /// Receives what waits in one of the worker's UDP sockets.
@@ -491,31 +534,43 @@ impl NdnNode {
             return;
         };
         for _ in 0..BURSTS {
-            let count = burst.receive(&socket, is_ipv6, |sender, datagram| {
-                self.datagram(index, sender, datagram, lent);
+            let count = burst.receive(&socket, is_ipv6, |datagrams| {
+                self.datagrams_came(index, datagrams, lent);
             });
-            if count == 0 {
+            self.forwarder.store_mut().quiescent();
+            if count < Burst::DATAGRAMS {
+                // What comes later makes the socket ready again.
                 break;
             }
-            self.forwarder.store_mut().quiescent();
         }
         self.burst = Some(burst);
     }
 
-    fn datagram(&mut self, index: usize, sender: SocketAddr, datagram: &[u8], lent: &mut Lent<'_>) {
-        let peer = Peer::Udp(index, sender);
-        match self.peers.get(&peer) {
-            Some(&face) => self.receive(face, 0, datagram, lent),
-            None => {
-                if !self
-                    .outputs
-                    .manager
-                    .send(Event::NewPeer(peer, datagram.to_vec()))
-                {
+    fn datagrams_came(
+        &mut self,
+        index: usize,
+        datagrams: &[(SocketAddr, &[u8])],
+        lent: &mut Lent<'_>,
+    ) {
+        let mut packets = Vec::with_capacity(datagrams.len());
+        let mut last: Option<(SocketAddr, FaceId)> = None;
+        for &(sender, datagram) in datagrams {
+            let peer = Peer::Udp(index, sender);
+            let face = match last {
+                Some((known, face)) if known == sender => Some(face),
+                _ => self.peers.get(&peer).copied(),
+            };
+            let Some(face) = face else {
+                let event = Event::NewPeer(peer, datagram.to_vec());
+                if !self.outputs.manager.send(event) {
                     self.outputs.drop(DropReason::NdnFaceDown);
                 }
-            }
+                continue;
+            };
+            last = Some((sender, face));
+            packets.extend(self.arrive(face, 0, datagram, lent));
         }
+        self.input(&packets, lent);
     }
 
     /// Reads from the socket that a face has for itself.
@@ -539,11 +594,12 @@ impl NdnNode {
     fn stream(&mut self, face: FaceId, buffer: Vec<u8>, state: StreamState, lent: &mut Lent<'_>) {
         let mut used = 0;
         let mut is_usable = state == StreamState::Open;
+        let mut packets = Vec::new();
         loop {
             match next_frame(&buffer[used..]) {
                 Ok(Some(frame)) => {
                     used += frame.len();
-                    self.receive(face, 0, frame, lent);
+                    packets.extend(self.arrive(face, 0, frame, lent));
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -553,6 +609,7 @@ impl NdnNode {
                 }
             }
         }
+        self.input(&packets, lent);
         if !is_usable {
             self.stream_ended(face);
         } else if let Some(link) = self.outputs.links.get_mut(face)
@@ -566,12 +623,14 @@ impl NdnNode {
         let Some(mut burst) = self.burst.take() else {
             return;
         };
-        burst.receive(socket, is_ipv6, |sender, datagram| {
-            let endpoint = match sender.ip() {
-                std::net::IpAddr::V4(v4) => endpoint_of(&v4.octets()),
-                std::net::IpAddr::V6(v6) => endpoint_of(&v6.octets()),
-            };
-            self.receive(face, endpoint ^ u64::from(sender.port()), datagram, lent);
+        burst.receive(socket, is_ipv6, |datagrams| {
+            for &(sender, datagram) in datagrams {
+                let endpoint = match sender.ip() {
+                    std::net::IpAddr::V4(v4) => endpoint_of(&v4.octets()),
+                    std::net::IpAddr::V6(v6) => endpoint_of(&v6.octets()),
+                };
+                self.receive(face, endpoint ^ u64::from(sender.port()), datagram, lent);
+            }
         });
         self.burst = Some(burst);
     }

@@ -43,8 +43,6 @@ pub(super) struct Link {
     pub(super) is_plain: bool,
     pub(super) in_bytes: u64,
     pub(super) out_bytes: u64,
-    /// Packets that the transport had no room for.
-    pub(super) lost: u64,
 }
 
 /// Links by face.
@@ -146,7 +144,6 @@ impl Outputs {
             is_plain: !config.reliability,
             in_bytes: 0,
             out_bytes: 0,
-            lost: 0,
         };
         self.has_timers |= !link.is_plain;
         self.links.insert(face, link);
@@ -169,6 +166,7 @@ impl Outputs {
         }
         for (socket, datagrams) in &mut self.udp {
             datagrams.flush(socket);
+            self.drops[DropReason::NdnLinkLoss as usize] += datagrams.take_refused();
         }
         for peer in self.peers.iter_mut().flatten() {
             peer.flush();
@@ -202,6 +200,7 @@ impl Outputs {
             Transport::Group(group) => {
                 let (socket, datagrams, _) = &mut **group;
                 datagrams.flush(socket);
+                self.drops[DropReason::NdnLinkLoss as usize] += datagrams.take_refused();
             }
             Transport::Elsewhere(_) | Transport::Udp(..) | Transport::Ethernet(..) => {}
         }
@@ -270,14 +269,10 @@ impl Out<'_> {
                 write(frame)
             })
         });
-        let Some((result, lost)) = sent else {
-            return self.outputs.drop(DropReason::NdnFaceDown);
-        };
-        if lost > 0 {
-            self.outputs.drops[DropReason::NdnLinkLoss as usize] += lost;
-        }
-        if let Err(reason) = result {
-            self.outputs.drop(reason);
+        match sent {
+            Some(Ok(())) => {}
+            Some(Err(reason)) => self.outputs.drop(reason),
+            None => self.outputs.drop(DropReason::NdnFaceDown),
         }
     }
 
@@ -290,13 +285,13 @@ impl Out<'_> {
         self.on_link(face, |service, _, write| act(service, write));
     }
 
-    /// Gives `act` the link of a face, the bytes that wait in its transport, and what writes a frame to it.
-    /// Returns what `act` does and how many frames were lost, or `None` if the face is gone.
+    /// Gives `act` the link of a face, the bytes that wait in its transport, and what writes a frame to it; frames that
+    /// the transport has no room for are counted. Returns what `act` does, or `None` if the face is gone.
     fn on_link<R>(
         &mut self,
         face: FaceId,
         act: impl FnOnce(&mut LinkService, u64, &mut dyn FnMut(&[u8])) -> R,
-    ) -> Option<(R, u64)> {
+    ) -> Option<R> {
         let outputs = &mut *self.outputs;
         let link = outputs.links.get_mut(face)?;
         let mut hands = Hands {
@@ -318,8 +313,8 @@ impl Out<'_> {
             hands.write(transport, frame);
         });
         link.out_bytes += hands.bytes;
-        link.lost += hands.lost;
-        Some((done, hands.lost))
+        outputs.drops[DropReason::NdnLinkLoss as usize] += hands.lost;
+        Some(done)
     }
 }
 

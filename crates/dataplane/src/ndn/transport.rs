@@ -168,12 +168,15 @@ impl Burst {
         }
     }
 
-    /// Receives what is there, at most a burst; `each` gets sender and datagram. Returns how many came.
+    /// Datagrams that one call receives at most.
+    pub(super) const DATAGRAMS: usize = BURST;
+
+    /// Receives what is there, at most a burst; `take` gets senders and datagrams. Returns how many came.
     pub(super) fn receive(
         &mut self,
         socket: &UdpSocket,
         is_ipv6: bool,
-        mut each: impl FnMut(SocketAddr, &[u8]),
+        take: impl FnOnce(&[(SocketAddr, &[u8])]),
     ) -> usize {
         let flags = MsgFlags::MSG_DONTWAIT;
         let fd = socket.as_raw_fd();
@@ -189,13 +192,15 @@ impl Burst {
                 return 0;
             };
             let mut count = 0;
+            let mut datagrams = Vec::with_capacity(BURST);
             for message in results {
                 count += 1;
                 let sender = message.address.as_ref().and_then(address_of);
                 if let (Some(sender), Some(datagram)) = (sender, message.iovs().next()) {
-                    each(sender, datagram);
+                    datagrams.push((sender, datagram));
                 }
             }
+            take(&datagrams);
             count
         })
     }
@@ -210,7 +215,7 @@ pub(super) struct Datagrams {
     /// The socket has an IPv6 address.
     pub(super) is_ipv6: bool,
     /// Datagrams that the kernel refused.
-    pub(super) refused: u64,
+    refused: u64,
 }
 
 impl Datagrams {
@@ -232,6 +237,11 @@ impl Datagrams {
         if self.ends.len() == BURST {
             self.flush(socket);
         }
+    }
+
+    /// Returns how many datagrams the kernel refused since the last call.
+    pub(super) fn take_refused(&mut self) -> u64 {
+        core::mem::take(&mut self.refused)
     }
 
     /// Sends what waits. What the kernel does not take is lost, as on any link.

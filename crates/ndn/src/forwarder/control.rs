@@ -100,9 +100,10 @@ impl<C: ContentStore> Forwarder<C> {
 
     /// Offers a new next hop to the strategy of a pending Interest.
     fn offer(&mut self, id: PitId, hop: NextHop, now: Instant, sink: &mut impl Sink) {
-        let Some(packet) = self.pit.get(id).map(|entry| entry.packet().to_vec()) else {
+        let Some(entry) = self.pit.get(id) else {
             return;
         };
+        let (packet, whole) = (entry.packet().to_vec(), entry.hash());
         let Some(record) = self.pit.in_records(id).next().copied() else {
             return;
         };
@@ -110,7 +111,7 @@ impl<C: ContentStore> Forwarder<C> {
             return;
         };
         let (stem, _) = interest.name.split_implicit_digest();
-        let hashes = self.partition.hasher().prefixes(stem);
+        let hashes = self.partition.hasher().prefixes(stem, self.choice.depths());
         let strategy = self
             .choice
             .lookup(stem.value(), &hashes, interest.name.len());
@@ -135,6 +136,7 @@ impl<C: ContentStore> Forwarder<C> {
                 ingress: record.face,
                 header: LpHeader::default(),
                 interest,
+                whole,
                 nonce: record.nonce,
                 hop_limit: interest.hop_limit.map(|limit| limit.saturating_sub(1)),
                 scope: NameScope::of(stem),

@@ -9,7 +9,7 @@ use wire::{DropReason, Instant};
 use super::{Forwarder, Handoff, Learned, Outgoing, Sink, UnsolicitedPolicy};
 use crate::dead_nonce;
 use crate::face::{FaceId, LinkType};
-use crate::hash::{DEPTH_MAX, PrefixHashes};
+use crate::hash::{DEPTH_MAX, PrefixHashes, with_nonce};
 use crate::pit::PitId;
 use crate::store::ContentStore;
 use crate::strategy::{Action, Context, NameScope, Strategy};
@@ -21,6 +21,8 @@ struct Arrival<'a> {
     ingress: FaceId,
     header: LpHeader<'a>,
     data: Data<'a>,
+    /// The hash of the name.
+    whole: u64,
     scope: NameScope,
 }
 
@@ -30,10 +32,10 @@ impl<C: ContentStore> Forwarder<C> {
         now: Instant,
         ingress: FaceId,
         header: &LpHeader<'_>,
-        packet: &[u8],
+        data: &Data<'_>,
+        whole: u64,
         sink: &mut impl Sink,
     ) -> Result<(), DropReason> {
-        let data = Data::parse(packet).map_err(|error| error.drop_reason())?;
         self.counters.in_data += 1;
         let face = self.faces.get_mut(ingress).ok_or(DropReason::NdnFaceDown)?;
         face.counters.in_data += 1;
@@ -52,17 +54,18 @@ impl<C: ContentStore> Forwarder<C> {
                 no_cache,
                 ..*header
             },
-            data,
+            data: *data,
+            whole,
             scope,
         };
-        let hashes = self.partition.hasher().prefixes(data.name);
-        let mut others = self.collect_matches(&arrival, &hashes, true);
+        let hashes = self.prefixes_of_data(data);
+        let mut others = self.collect_matches(&arrival, &hashes);
         let is_solicited = !self.scratch.matched.is_empty();
         if is_solicited {
             self.cache(&arrival);
             if self.partition.workers() > 1 {
                 self.partition.pending().settle();
-                others = self.other_owners(&arrival, &hashes);
+                others = self.other_owners(&arrival);
             }
             self.satisfy(&arrival, &hashes, sink);
         }
@@ -100,10 +103,11 @@ impl<C: ContentStore> Forwarder<C> {
             ingress: handoff.ingress,
             header: handoff.header,
             data,
+            whole: self.partition.hasher().hash(data.name),
             scope: NameScope::of(data.name),
         };
-        let hashes = self.partition.hasher().prefixes(data.name);
-        self.collect_matches(&arrival, &hashes, true);
+        let hashes = self.prefixes_of_data(&data);
+        self.collect_matches(&arrival, &hashes);
         if self.scratch.matched.is_empty() {
             return Ok(());
         }
@@ -111,8 +115,8 @@ impl<C: ContentStore> Forwarder<C> {
             // Whoever waits on other workers and searched the store before this moment is told now.
             self.cache(&arrival);
             self.partition.pending().settle();
-            let mut others = self.other_owners(&arrival, &hashes);
-            let exact = self.partition.owner(hashes.whole());
+            let mut others = self.other_owners(&arrival);
+            let exact = self.partition.owner(arrival.whole);
             if exact != self.worker {
                 others |= 1 << exact;
             }
@@ -122,24 +126,22 @@ impl<C: ContentStore> Forwarder<C> {
         Ok(())
     }
 
+    /// Hashes the prefixes of the name that strategy choice and pending CanBePrefix Interests look at now.
+    fn prefixes_of_data(&self, data: &Data<'_>) -> PrefixHashes {
+        let depths = self.choice.depths().and(self.partition.pending().depths());
+        self.partition.hasher().prefixes(data.name, depths)
+    }
+
     /// Collects the entries of this worker that the Data satisfies; returns the other workers that may have
     /// some, a bit each.
-    fn collect_matches(
-        &mut self,
-        arrival: &Arrival<'_>,
-        hashes: &PrefixHashes,
-        with_whole: bool,
-    ) -> u64 {
+    fn collect_matches(&mut self, arrival: &Arrival<'_>, hashes: &PrefixHashes) -> u64 {
         let name = arrival.data.name;
         let mut cached_digest = None;
         let mut digest = || *cached_digest.get_or_insert_with(|| arrival.data.implicit_digest());
         let matched = &mut self.scratch.matched;
         matched.clear();
-        if with_whole {
-            let whole = hashes.whole();
-            self.pit
-                .matches_at(whole, name.value(), &name, &mut digest, matched);
-        }
+        self.pit
+            .matches_at(arrival.whole, name.value(), &name, &mut digest, matched);
         let pending = self.partition.pending();
         let mut others = 0;
         for (depth, hash, end) in hashes.longest_first(DEPTH_MAX) {
@@ -159,8 +161,10 @@ impl<C: ContentStore> Forwarder<C> {
     }
 
     /// Returns the other workers that may have pending Interests for prefixes of the name, a bit each.
-    fn other_owners(&self, arrival: &Arrival<'_>, hashes: &PrefixHashes) -> u64 {
+    fn other_owners(&self, arrival: &Arrival<'_>) -> u64 {
         let pending = self.partition.pending();
+        let hasher = self.partition.hasher();
+        let hashes = hasher.prefixes(arrival.data.name, pending.depths());
         let mut others = 0;
         for (depth, hash, _) in hashes.longest_first(DEPTH_MAX) {
             let owner = self.partition.owner(hash);
@@ -322,8 +326,7 @@ impl<C: ContentStore> Forwarder<C> {
             return;
         };
         if needs_dead_nonce(entry.must_be_fresh(), arrival.data.meta.freshness_ms) {
-            let hasher = self.partition.hasher();
-            let hash = hasher.with_nonce(entry.name(), record.nonce);
+            let hash = with_nonce(entry.hash(), record.nonce);
             self.dead.add(hash, arrival.now);
         }
     }

@@ -6,9 +6,10 @@ use wire::ndn::lp::{LpHeader, NackReason};
 use wire::ndn::{Interest, NameRef};
 use wire::{DropReason, Instant};
 
+use super::input::Hashes;
 use super::{Forwarder, Outgoing, Sink};
 use crate::face::{FaceId, LinkType};
-use crate::hash::PrefixHashes;
+use crate::hash::{PrefixHashes, with_nonce};
 use crate::pit::{InRecord, PitId, PitToken};
 use crate::store::ContentStore;
 use crate::strategy::{Context, NameScope, Strategy};
@@ -20,6 +21,8 @@ pub(super) struct Arrival<'a> {
     pub(super) ingress: FaceId,
     pub(super) header: LpHeader<'a>,
     pub(super) interest: Interest<'a>,
+    /// The hash of the name without implicit digest.
+    pub(super) whole: u64,
     pub(super) nonce: [u8; 4],
     /// After this hop.
     pub(super) hop_limit: Option<u8>,
@@ -34,10 +37,10 @@ impl<C: ContentStore> Forwarder<C> {
         now: Instant,
         ingress: FaceId,
         header: &LpHeader<'_>,
-        packet: &[u8],
+        interest: &Interest<'_>,
+        hashes: Hashes<C::Ahead>,
         sink: &mut impl Sink,
     ) -> Result<(), DropReason> {
-        let interest = Interest::parse(packet).map_err(|error| error.drop_reason())?;
         self.counters.in_interests += 1;
         let face = self.faces.get_mut(ingress).ok_or(DropReason::NdnFaceDown)?;
         face.counters.in_interests += 1;
@@ -56,24 +59,23 @@ impl<C: ContentStore> Forwarder<C> {
             now,
             ingress,
             header: *header,
-            interest,
+            interest: *interest,
+            whole: hashes.whole,
             nonce: interest.nonce.unwrap_or_else(|| self.rng.nonce()),
             hop_limit,
             scope,
-            strip_hint: self.is_in_region(&interest),
+            strip_hint: self.is_in_region(interest),
         };
         if self.is_dead(&arrival) {
             return self.looped(&arrival, link_type, sink);
         }
-        let (stem, _) = interest.name.split_implicit_digest();
-        let hashes = self.partition.hasher().prefixes(stem);
-        let known = self.pit.find(&interest, hashes.whole());
+        let known = self.pit.find(interest, arrival.whole);
         if known.is_some_and(|id| self.is_duplicate(id, &arrival, link_type)) {
             return self.looped(&arrival, link_type, sink);
         }
         let id = match known.filter(|&id| self.pit.in_records(id).next().is_some()) {
             Some(id) => id,
-            None => match self.answer_or_insert(&arrival, known, &hashes, sink)? {
+            None => match self.answer_or_insert(&arrival, known, &hashes.stored, sink)? {
                 Some(id) => id,
                 None => return Ok(()),
             },
@@ -83,7 +85,9 @@ impl<C: ContentStore> Forwarder<C> {
         if let Some(face) = chosen.and_then(|face| u32::try_from(face).ok()) {
             return self.send_interest(&arrival, id, FaceId(face), false, false, sink);
         }
-        self.ask_strategy(&arrival, id, stem, &hashes, sink)
+        let prefixes = hashes.prefixes;
+        let prefixes = prefixes.unwrap_or_else(|| self.prefixes_of_interest(interest));
+        self.ask_strategy(&arrival, id, &prefixes, sink)
     }
 
     /// Answers from the content store, or returns the entry in which the Interest is to wait.
@@ -91,7 +95,7 @@ impl<C: ContentStore> Forwarder<C> {
         &mut self,
         arrival: &Arrival<'_>,
         known: Option<PitId>,
-        hashes: &PrefixHashes,
+        stored: &C::Ahead,
         sink: &mut impl Sink,
     ) -> Result<Option<PitId>, DropReason> {
         let interest = &arrival.interest;
@@ -100,9 +104,9 @@ impl<C: ContentStore> Forwarder<C> {
         let insert_first = interest.can_be_prefix && self.partition.workers() > 1;
         let mut id = known;
         if insert_first && id.is_none() {
-            id = Some(self.insert_pending(interest, hashes)?);
+            id = Some(self.insert_pending(arrival)?);
         }
-        if self.answer_from_store(arrival, sink) {
+        if self.answer_from_store(arrival, stored, sink) {
             if insert_first
                 && known.is_none()
                 && let Some(id) = id
@@ -113,21 +117,23 @@ impl<C: ContentStore> Forwarder<C> {
         }
         match id {
             Some(id) => Ok(Some(id)),
-            None => self.insert_pending(interest, hashes).map(Some),
+            None => self.insert_pending(arrival).map(Some),
         }
     }
 
-    fn insert_pending(
-        &mut self,
-        interest: &Interest<'_>,
-        hashes: &PrefixHashes,
-    ) -> Result<PitId, DropReason> {
+    fn insert_pending(&mut self, arrival: &Arrival<'_>) -> Result<PitId, DropReason> {
+        let pending = self.partition.pending();
         self.pit
-            .insert(interest, hashes.whole(), self.partition.pending())
+            .insert(&arrival.interest, arrival.whole, pending)
             .map_err(|_| DropReason::NdnPitFull)
     }
 
-    fn answer_from_store(&mut self, arrival: &Arrival<'_>, sink: &mut impl Sink) -> bool {
+    fn answer_from_store(
+        &mut self,
+        arrival: &Arrival<'_>,
+        stored: &C::Ahead,
+        sink: &mut impl Sink,
+    ) -> bool {
         let Some(face) = self.faces.get_mut(arrival.ingress) else {
             return false;
         };
@@ -144,7 +150,9 @@ impl<C: ContentStore> Forwarder<C> {
                 packet,
             });
         };
-        let found = self.store.find(&arrival.interest, arrival.now, send);
+        let found = self
+            .store
+            .find(&arrival.interest, stored, arrival.now, send);
         if found.is_some() {
             face.counters.out_data += 1;
             self.counters.out_data += 1;
@@ -188,9 +196,7 @@ impl<C: ContentStore> Forwarder<C> {
     /// it comes back. (NFD forgets it: there an Interest can circle while others for its name are pending.)
     pub(super) fn bury_replaced(&mut self, arrival: &Arrival<'_>, nonce: [u8; 4]) {
         if nonce != arrival.nonce {
-            let hasher = self.partition.hasher();
-            let hash = hasher.with_nonce(arrival.interest.name, nonce);
-            self.dead.add(hash, arrival.now);
+            self.dead.add(with_nonce(arrival.whole, nonce), arrival.now);
         }
     }
 
@@ -199,25 +205,27 @@ impl<C: ContentStore> Forwarder<C> {
         &mut self,
         arrival: &Arrival<'_>,
         id: PitId,
-        stem: NameRef<'_>,
         hashes: &PrefixHashes,
         sink: &mut impl Sink,
     ) -> Result<(), DropReason> {
+        let (stem, _) = arrival.interest.name.split_implicit_digest();
         let hint = &arrival.interest.forwarding_hint;
         let mut route = None;
         if hint.is_empty() || arrival.strip_hint {
             route = self.fib.lookup(stem, hashes);
         } else {
             // The first delegation with a route decides.
+            let hasher = self.partition.hasher();
             for name in hint.names() {
-                let hashes = self.partition.hasher().prefixes(name);
+                let hashes = hasher.prefixes(name, self.fib.depths());
                 route = self.fib.lookup(name, &hashes).filter(|found| found.0 > 0);
                 if route.is_some() {
                     break;
                 }
             }
             if route.is_none() {
-                route = self.fib.lookup(NameRef::EMPTY, hashes);
+                let hashes = hasher.prefixes(NameRef::EMPTY, self.fib.depths());
+                route = self.fib.lookup(NameRef::EMPTY, &hashes);
             }
         }
         let (key, next_hops) = match route {
@@ -273,9 +281,8 @@ impl<C: ContentStore> Forwarder<C> {
         if self.dead.is_empty() || arrival.interest.nonce.is_none() {
             return false;
         }
-        let hasher = self.partition.hasher();
-        let hash = hasher.with_nonce(arrival.interest.name, arrival.nonce);
-        self.dead.has(hash, arrival.now)
+        self.dead
+            .has(with_nonce(arrival.whole, arrival.nonce), arrival.now)
     }
 
     /// True if the nonce is that of a pending Interest; the same nonce from the same point-to-point face is

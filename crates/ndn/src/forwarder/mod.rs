@@ -3,6 +3,7 @@
 mod actions;
 mod control;
 mod data;
+mod input;
 mod interest;
 mod nack;
 mod outgoing;
@@ -12,9 +13,9 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use tables::wheel::Wheel;
+use wire::ndn::PACKET_BYTES_MAX;
 use wire::ndn::lp::LpHeader;
 use wire::ndn::name::Name;
-use wire::ndn::{PACKET_BYTES_MAX, types};
 use wire::{DropReason, Instant};
 
 use crate::dead_nonce::DeadNonces;
@@ -25,6 +26,8 @@ use crate::pit::{Pit, PitId, PitToken};
 use crate::rng::Rng;
 use crate::store::ContentStore;
 use crate::strategy::{Action, Measurements, StrategyChoice};
+
+pub use input::Incoming;
 
 /// Which Data that nobody asked for is cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -277,34 +280,6 @@ impl<C: ContentStore> Forwarder<C> {
             partition,
             config,
         }
-    }
-
-    /// Takes a network packet from a face. The caller has made sure that the name is this worker's
-    /// ([`Partition::owner_of_packet`]).
-    ///
-    /// # Errors
-    /// Why the packet was dropped; it is counted already.
-    pub fn input(
-        &mut self,
-        now: Instant,
-        face: FaceId,
-        header: &LpHeader<'_>,
-        packet: &[u8],
-        sink: &mut impl Sink,
-    ) -> Result<(), DropReason> {
-        let result = match packet.first().map(|&first| u32::from(first)) {
-            _ if self.faces.get(face).is_none() => Err(DropReason::NdnFaceDown),
-            Some(types::INTEREST) if header.nack.is_some() => {
-                self.nack(now, face, header, packet, sink)
-            }
-            Some(types::INTEREST) => self.interest(now, face, header, packet, sink),
-            Some(types::DATA) => self.data(now, face, header, packet, sink),
-            _ => Err(DropReason::NdnMalformed),
-        };
-        if let Err(reason) = result {
-            self.counters.drop(reason);
-        }
-        result
     }
 
     /// Returns the faces.

@@ -15,10 +15,10 @@ impl<C: ContentStore> Forwarder<C> {
         now: Instant,
         ingress: FaceId,
         header: &LpHeader<'_>,
-        packet: &[u8],
+        interest: &Interest<'_>,
+        whole: u64,
         sink: &mut impl Sink,
     ) -> Result<(), DropReason> {
-        let interest = Interest::parse(packet).map_err(|error| error.drop_reason())?;
         self.counters.in_nacks += 1;
         let face = self.faces.get_mut(ingress).ok_or(DropReason::NdnFaceDown)?;
         face.counters.in_nacks += 1;
@@ -28,8 +28,7 @@ impl<C: ContentStore> Forwarder<C> {
         }
         let reason = header.nack.unwrap_or(NackReason::None);
         let (stem, _) = interest.name.split_implicit_digest();
-        let hashes = self.partition.hasher().prefixes(stem);
-        let id = self.pit.find(&interest, hashes.whole());
+        let id = self.pit.find(interest, whole);
         let id = id.ok_or(DropReason::NdnNackUnmatched)?;
         let record = self.pit.out_record_mut(id, ingress);
         let record = record
@@ -39,6 +38,7 @@ impl<C: ContentStore> Forwarder<C> {
         let mut actions = core::mem::take(&mut self.scratch.actions);
         actions.clear();
         let depth = interest.name.len();
+        let hashes = self.partition.hasher().prefixes(stem, self.choice.depths());
         let strategy = self.choice.lookup(stem.value(), &hashes, depth);
         let mut cx = Context {
             now,

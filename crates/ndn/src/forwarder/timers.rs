@@ -4,6 +4,7 @@ use wire::Instant;
 
 use super::data::needs_dead_nonce;
 use super::{Forwarder, Sink};
+use crate::hash::with_nonce;
 use crate::pit::PitId;
 use crate::store::ContentStore;
 
@@ -53,11 +54,9 @@ impl<C: ContentStore> Forwarder<C> {
         }
         let freshness_ms = entry.freshness_ms;
         if !is_satisfied || needs_dead_nonce(must_be_fresh, freshness_ms) {
-            let hasher = self.partition.hasher();
-            if let Some(name) = self.pit.get(id).map(|entry| entry.name()) {
-                for record in self.pit.out_records(id) {
-                    self.dead.add(hasher.with_nonce(name, record.nonce), now);
-                }
+            let whole = entry.hash();
+            for record in self.pit.out_records(id) {
+                self.dead.add(with_nonce(whole, record.nonce), now);
             }
         }
         self.pit.remove(id, self.partition.pending());

@@ -8,7 +8,7 @@ use wire::ndn::name::Name;
 
 use super::name::{self, StrategyNameError};
 use super::{AnyStrategy, BestRoute};
-use crate::hash::{DEPTH_MAX, NameHasher, PrefixHashes};
+use crate::hash::{DEPTH_MAX, Depths, NameHasher, PrefixHashes};
 
 /// Why a choice was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +41,8 @@ struct Choice {
 pub struct StrategyChoice {
     table: HashTable<Choice>,
     root: Choice,
-    depths: [u32; DEPTH_MAX + 1],
+    counts: [u32; DEPTH_MAX + 1],
+    depths: Depths,
     hasher: NameHasher,
     capacity: usize,
 }
@@ -58,7 +59,8 @@ impl StrategyChoice {
                 strategy_name: best_route.parse().unwrap_or_default(),
                 strategy: AnyStrategy::BestRoute(BestRoute::default()),
             },
-            depths: [0; DEPTH_MAX + 1],
+            counts: [0; DEPTH_MAX + 1],
+            depths: Depths::default(),
             hasher,
             capacity,
         }
@@ -80,8 +82,8 @@ impl StrategyChoice {
             self.root = choice;
             return Ok(strategy_name);
         }
-        let depth = self.depths.get_mut(prefix.len());
-        let depth = depth.ok_or(ChoiceError::TooDeep)?;
+        let count = self.counts.get_mut(prefix.len());
+        let count = count.ok_or(ChoiceError::TooDeep)?;
         let same = |known: &Choice| known.hash == choice.hash && known.prefix == choice.prefix;
         if let Some(known) = self.table.find_mut(choice.hash, same) {
             *known = choice;
@@ -90,7 +92,8 @@ impl StrategyChoice {
         if self.table.len() >= self.capacity {
             return Err(ChoiceError::Full);
         }
-        *depth += 1;
+        *count += 1;
+        self.depths = Depths::of_counts(self.counts);
         self.table
             .insert_unique(choice.hash, choice, |choice| choice.hash);
         Ok(strategy_name)
@@ -110,10 +113,17 @@ impl StrategyChoice {
             return Ok(false);
         };
         entry.remove();
-        if let Some(depth) = self.depths.get_mut(prefix.len()) {
-            *depth -= 1;
+        if let Some(count) = self.counts.get_mut(prefix.len()) {
+            *count -= 1;
         }
+        self.depths = Depths::of_counts(self.counts);
         Ok(true)
+    }
+
+    /// Returns which prefixes of a name [`lookup`](Self::lookup) needs the hashes of.
+    #[inline]
+    pub const fn depths(&self) -> Depths {
+        self.depths
     }
 
     /// Returns the strategy of the longest prefix, of at most `depth` components, that has one.
@@ -123,7 +133,7 @@ impl StrategyChoice {
             None
         } else {
             hashes.longest_first(depth).find_map(|(depth, hash, end)| {
-                if self.depths.get(depth).is_none_or(|&count| count == 0) {
+                if !self.depths.has(depth) {
                     return None;
                 }
                 let prefix = name.get(..end)?;

@@ -1,11 +1,11 @@
 //! The pipelines: what is forwarded, aggregated, answered, remembered and dropped.
 
-use ndn::{ContentStore as _, FaceConfig, ForwarderConfig, LinkType, UnsolicitedPolicy};
+use ndn::{ContentStore as _, FaceConfig, ForwarderConfig, Incoming, LinkType, UnsolicitedPolicy};
 use wire::DropReason;
 use wire::ndn::lp::{LpHeader, NackReason};
-use wire::ndn::{Data, NameRef};
+use wire::ndn::{Data, InterestFields, NameRef};
 
-use crate::support::{Bench, MS, data, interest, name};
+use crate::support::{Bench, Kept, MS, data, interest, name};
 
 #[test]
 fn an_interest_goes_up_and_data_comes_down() {
@@ -33,6 +33,77 @@ fn an_interest_goes_up_and_data_comes_down() {
     assert_eq!(sent[0].packet, answer);
     assert!(bench.forwarder.pit().is_empty());
     assert_eq!(bench.forwarder.counters().satisfied, 1);
+}
+
+#[test]
+fn a_burst_does_what_its_packets_do_one_by_one() {
+    let packets = |bench: &Bench| {
+        let mut packets = Vec::new();
+        for number in 0..20_u32 {
+            let uri = format!("/a/{}", number % 7);
+            packets.push((bench.app, interest(&uri, number, |_| {})));
+            packets.push((
+                bench.app2,
+                interest("/a", number, |i| i.can_be_prefix = true),
+            ));
+            packets.push((bench.net[0], data(&uri, 1000)));
+            packets.push((bench.app, interest(&uri, 100 + number, |_| {})));
+            packets.push((bench.net[1], data("/b", 0)));
+            packets.push((bench.net[2], b"no packet".to_vec()));
+        }
+        packets
+    };
+    let (mut alone, mut burst) = (Bench::new(), Bench::new());
+    let mut expected = Vec::new();
+    let mut reasons = Vec::new();
+    for bench in [&mut alone, &mut burst] {
+        bench.route("/a", bench.net[0], 10);
+    }
+    for (face, packet) in packets(&alone) {
+        let (kept, result) = alone.input_with(face, LpHeader::default(), &packet);
+        expected.extend(kept.sent);
+        reasons.extend(result.err());
+    }
+    let packets = packets(&burst);
+    let incoming: Vec<_> = packets
+        .iter()
+        .map(|(face, packet)| Incoming {
+            face: *face,
+            header: LpHeader::default(),
+            packet,
+        })
+        .collect();
+    let mut kept = Kept::default();
+    let mut dropped = Vec::new();
+    burst
+        .forwarder
+        .input_burst(burst.now, &incoming, &mut kept, |_, reason| {
+            dropped.push(reason);
+        });
+    assert_eq!(kept.sent, expected);
+    assert_eq!(dropped, reasons);
+    assert!(dropped.contains(&DropReason::NdnMalformed) && expected.len() > 40);
+}
+
+#[test]
+fn a_hint_without_a_route_goes_where_all_else_goes() {
+    let mut bench = Bench::new();
+    bench.route("/", bench.net[1], 0);
+    bench.route("/a/b/c", bench.net[0], 0);
+    let elsewhere = name("/elsewhere/far");
+    let hint = [elsewhere.as_ref()];
+    let wanted = name("/a/b/c/d");
+    let fields = InterestFields {
+        forwarding_hint: &hint,
+        nonce: Some([1; 4]),
+        ..InterestFields::new(wanted.as_ref())
+    };
+    let mut ask = vec![0; 200];
+    let length = fields.encode(&mut ask).unwrap();
+    ask.truncate(length);
+    let sent = bench.input(bench.app, &ask);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].face, bench.net[1]);
 }
 
 #[test]

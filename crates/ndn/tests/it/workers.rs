@@ -20,13 +20,19 @@ use crate::support::{HandedOff, Kept, data, interest, name};
 struct Shared(Rc<RefCell<MemoryStore>>);
 
 impl ContentStore for Shared {
+    type Ahead = ();
+    fn look_ahead(&self, _: NameRef<'_>) {}
+    fn look_closer(&self, (): &()) -> bool {
+        true
+    }
     fn find<R>(
         &mut self,
         interest: &Interest<'_>,
+        (): &(),
         now: Instant,
         found: impl FnOnce(&[u8]) -> R,
     ) -> Option<R> {
-        self.0.borrow_mut().find(interest, now, found)
+        self.0.borrow_mut().find(interest, &(), now, found)
     }
     fn insert(&mut self, data: &Data<'_>, now: Instant) {
         self.0.borrow_mut().insert(data, now);
@@ -205,7 +211,7 @@ fn no_interleaving_leaves_a_match_unseen() {
                 let pending = worker.pit().get(id).unwrap().packet().to_vec();
                 let ask = Interest::parse(&pending).unwrap();
                 let mut store = worker.store().clone();
-                let cached = store.find(&ask, node.now, |packet| {
+                let cached = store.find(&ask, &(), node.now, |packet| {
                     Data::parse(packet).unwrap().name.to_string()
                 });
                 assert_eq!(cached, None, "seed {seed}: {} waits", ask.name);
