@@ -19,6 +19,7 @@ mod with_disk {
     use crate::store::ContentStore;
     use crate::worker::Worker;
     use std::boxed::Box;
+    use std::task::Waker;
     use wire::Instant;
     use wire::ndn::NameRef;
 
@@ -62,6 +63,13 @@ mod with_disk {
             let number = self.shared.hash.hash(name.value()).high;
             let reads = self.reads.get_or_insert_with(|| Box::new(Reads::new()));
             reads.start(tier, name.value(), number)
+        }
+
+        /// Has `waker` woken whenever a read has ended, by the thread that read: who sleeps then calls
+        /// [`poll_disk`](Self::poll_disk).
+        pub fn wake_after_reads(&mut self, waker: Waker) {
+            let reads = self.reads.get_or_insert_with(|| Box::new(Reads::new()));
+            reads.waker = Some(waker);
         }
 
         /// Takes the reads that have ended: puts each packet into memory again and tells of it, or that it is not

@@ -127,6 +127,8 @@ pub struct PitEntry {
     pub(crate) timer: Option<TimerId>,
     /// Data came.
     pub(crate) is_satisfied: bool,
+    /// The content store reads from its slower place: who asks meanwhile waits for that.
+    pub(crate) is_reading: bool,
     /// FreshnessPeriod of the Data that came (ms).
     pub(crate) freshness_ms: u64,
     /// Retransmissions of the entry sooner than this are suppressed; zero is the initial interval.
@@ -355,6 +357,18 @@ impl Pit {
         }
     }
 
+    /// Finds an entry that waits for the content store to read the packet `name`, which has the hash `hash`.
+    pub fn find_reading(&self, hash: u64, name: NameRef<'_>) -> Option<PitId> {
+        let is_one = |&index: &u32| {
+            self.entries.get(index as usize).is_some_and(|entry| {
+                entry.is_reading
+                    && entry.hash == hash
+                    && entry.name().split_implicit_digest().0 == name
+            })
+        };
+        self.table.find(hash, is_one).map(|&index| PitId(index))
+    }
+
     /// Walks the downstreams of an entry.
     pub fn in_records(&self, id: PitId) -> impl Iterator<Item = &InRecord> {
         let list = self.get(id).map(|entry| &entry.ins);
@@ -448,6 +462,7 @@ impl PitEntry {
             outs: List::default(),
             timer: None,
             is_satisfied: false,
+            is_reading: false,
             freshness_ms: 0,
             suppression: Duration::ZERO,
             measure_key: 0,
@@ -466,6 +481,7 @@ impl PitEntry {
         self.has_digest = interest.name.split_implicit_digest().1.is_some();
         self.timer = None;
         self.is_satisfied = false;
+        self.is_reading = false;
         self.freshness_ms = 0;
         self.suppression = Duration::ZERO;
         self.measure_key = 0;

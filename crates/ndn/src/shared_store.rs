@@ -40,6 +40,12 @@ impl SharedStore {
         &self.store
     }
 
+    /// Returns the worker, e.g. to be woken when a read from disk has ended
+    /// ([`Worker::wake_after_reads`]).
+    pub const fn worker_mut(&mut self) -> &mut Worker {
+        &mut self.worker
+    }
+
     /// Says that this worker will not look at the store until [`online`](Self::online): before it sleeps.
     pub fn offline(&mut self) {
         self.worker.offline();
@@ -118,6 +124,14 @@ impl ContentStore for SharedStore {
             hits: stats.hits,
             misses: stats.misses,
         }
+    }
+
+    fn start_read(&mut self, name: NameRef<'_>) -> bool {
+        self.worker.read_disk(name)
+    }
+
+    fn poll_reads(&mut self, now: Instant, mut ended: impl FnMut(NameRef<'_>)) {
+        self.worker.poll_disk(now, |name, _| ended(name));
     }
 
     fn quiescent(&mut self) {

@@ -59,6 +59,18 @@ pub trait ContentStore {
     /// Returns figures and switches.
     fn info(&self) -> StoreInfo;
 
+    /// Starts to read the packet of a name that a lookup did not find from a slower place, without waiting for it; true
+    /// if a read is under way, whose end [`poll_reads`](Self::poll_reads) tells.
+    fn start_read(&mut self, name: NameRef<'_>) -> bool {
+        let _ = name;
+        false
+    }
+
+    /// Tells the names whose reads have ended: what was found is in the store now.
+    fn poll_reads(&mut self, now: Instant, ended: impl FnMut(NameRef<'_>)) {
+        let _ = (now, ended);
+    }
+
     /// Says that the worker holds no view of a packet: call once a burst.
     fn quiescent(&mut self) {}
 }

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::thread::JoinHandle;
 
 /// Bytes that go to the file at once.
@@ -167,6 +168,8 @@ pub(crate) struct Read {
     /// What was found, in the buffer.
     record: Option<Record>,
     done: Option<Sender<Read>>,
+    /// Told when the read has ended.
+    waker: Option<Waker>,
 }
 
 impl Read {
@@ -337,6 +340,7 @@ impl DiskTier {
         name: &[u8],
         mut read: Read,
         done: &Sender<Read>,
+        waker: Option<&Waker>,
     ) -> Result<(), Read> {
         if self.shared.place(self.shared.hash.hash(name)).is_none() {
             return Err(read);
@@ -344,6 +348,7 @@ impl DiskTier {
         read.name.clear();
         read.name.extend_from_slice(name);
         read.done = Some(done.clone());
+        read.waker = waker.cloned();
         match &self.to_readers {
             Some(readers) => readers.try_send(read).map_err(|error| match error {
                 TrySendError::Full(read) | TrySendError::Disconnected(read) => read,
@@ -359,6 +364,7 @@ impl DiskTier {
             buffer: vec![0; RECORD_BYTES_MAX],
             record: None,
             done: None,
+            waker: None,
         }
     }
 }
@@ -478,6 +484,7 @@ pub(crate) struct Reads {
     free: Vec<Read>,
     /// Hashes of the names under way: one read each.
     pub(crate) pending: Vec<u64>,
+    pub(crate) waker: Option<Waker>,
 }
 
 impl Reads {
@@ -488,6 +495,7 @@ impl Reads {
             finished,
             free: (0..READS_MAX).map(|_| DiskTier::new_read()).collect(),
             pending: Vec::with_capacity(READS_MAX),
+            waker: None,
         }
     }
 
@@ -499,7 +507,7 @@ impl Reads {
         let Some(read) = self.free.pop() else {
             return false;
         };
-        match tier.read(name, read, &self.done) {
+        match tier.read(name, read, &self.done, self.waker.as_ref()) {
             Ok(()) => {
                 self.pending.push(number);
                 true

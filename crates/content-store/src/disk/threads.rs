@@ -143,8 +143,12 @@ impl Shared {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         if let Some(done) = read.done.take() {
+            let waker = read.waker.take();
             // The worker may have gone.
             let _ = done.send(read);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
         }
     }
 

@@ -73,7 +73,8 @@ impl<C: ContentStore> Forwarder<C> {
         if known.is_some_and(|id| self.is_duplicate(id, &arrival, link_type)) {
             return self.looped(&arrival, link_type, sink);
         }
-        let id = match known.filter(|&id| self.pit.in_records(id).next().is_some()) {
+        let pending = known.filter(|&id| self.pit.in_records(id).next().is_some());
+        let id = match pending {
             Some(id) => id,
             None => match self.answer_or_insert(&arrival, known, &hashes.stored, sink)? {
                 Some(id) => id,
@@ -84,6 +85,9 @@ impl<C: ContentStore> Forwarder<C> {
         let chosen = header.next_hop_face.filter(|_| local_fields);
         if let Some(face) = chosen.and_then(|face| u32::try_from(face).ok()) {
             return self.send_interest(&arrival, id, FaceId(face), false, false, sink);
+        }
+        if self.waits_for_store(&arrival, id, pending.is_none()) {
+            return Ok(());
         }
         let prefixes = hashes.prefixes;
         let prefixes = prefixes.unwrap_or_else(|| self.prefixes_of_interest(interest));
@@ -201,7 +205,7 @@ impl<C: ContentStore> Forwarder<C> {
     }
 
     /// Lets the strategy of the name decide, and does what it says.
-    fn ask_strategy(
+    pub(super) fn ask_strategy(
         &mut self,
         arrival: &Arrival<'_>,
         id: PitId,
@@ -301,7 +305,7 @@ impl<C: ContentStore> Forwarder<C> {
     }
 
     /// True if a delegation of the forwarding hint is a prefix of a region that this node is in.
-    fn is_in_region(&self, interest: &Interest<'_>) -> bool {
+    pub(super) fn is_in_region(&self, interest: &Interest<'_>) -> bool {
         !interest.forwarding_hint.is_empty()
             && interest.forwarding_hint.names().any(|delegation| {
                 let mut regions = self.config.regions.iter();

@@ -7,6 +7,7 @@ mod input;
 mod interest;
 mod nack;
 mod outgoing;
+mod reads;
 mod timers;
 
 use alloc::vec::Vec;
@@ -158,6 +159,8 @@ pub struct ForwarderCounters {
     pub store_hits: u64,
     /// Interests that it did not.
     pub store_misses: u64,
+    /// Reads from the content store's slower place that Interests waited for.
+    pub store_reads: u64,
     /// Data handed to other workers.
     pub handoffs: u64,
     drops: [u64; DropReason::COUNT],
@@ -176,6 +179,7 @@ impl Default for ForwarderCounters {
             unsatisfied: 0,
             store_hits: 0,
             store_misses: 0,
+            store_reads: 0,
             handoffs: 0,
             drops: [0; DropReason::COUNT],
         }
@@ -200,6 +204,7 @@ impl ForwarderCounters {
         self.unsatisfied += other.unsatisfied;
         self.store_hits += other.store_hits;
         self.store_misses += other.store_misses;
+        self.store_reads += other.store_reads;
         self.handoffs += other.handoffs;
         for (count, more) in self.drops.iter_mut().zip(&other.drops) {
             *count += more;
