@@ -78,6 +78,12 @@ pub(crate) fn named_data(ndn: &NdnInfo) -> String {
         store.hits,
         store.misses,
     ));
+    if let Some(disk) = &store.disk {
+        out.push_str(&format!(
+            "disk tier: {} packets found at start, {} written, {} not; {} reads found theirs, {} not; {} failures\n",
+            disk.recovered, disk.written, disk.dropped, disk.found, disk.lost, disk.failed,
+        ));
+    }
     for drop in &ndn.drops {
         out.push_str(&format!(
             "  {:>10}  {}: {}\n",

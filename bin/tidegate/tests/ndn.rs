@@ -97,6 +97,17 @@ impl Node {
         serde_json::from_str(&text).unwrap_or_else(|_| panic!("{arguments:?}: {text}"))
     }
 
+    /// Reads all that the node counts.
+    fn stats(&self) -> Value {
+        let mut stats = tidegate();
+        stats
+            .args(["stats", "--json", "--socket"])
+            .arg(self.directory.join("control.sock"));
+        let run = finish(&mut stats);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        serde_json::from_str(&run.stdout).unwrap()
+    }
+
     /// Starts a server, waits until it serves, and returns the name that it serves.
     fn serve(&self, arguments: &[&str], stdin: Option<&[u8]>) -> (Process, String) {
         let mut child = self
@@ -349,6 +360,39 @@ fn ping_peek_and_poke_by_each_transport() {
     let nobody = node.run(&["peek", "/nobody"]);
     assert_eq!(nobody.code, 5, "{}", nobody.stderr);
     assert!(nobody.stderr.contains("NoRoute"), "{}", nobody.stderr);
+}
+
+#[test]
+fn a_killed_node_answers_from_its_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let more = format!(
+        "{LOOPBACK}\ncache_packets = 64\ncache_disk = \"{}/cache\"\ncache_disk_bytes = 16777216\n\
+         cache_disk_sync_s = 1\n",
+        directory.path().display()
+    );
+    let file = bytes(2 << 20);
+    let name = {
+        let node = Node::start(directory.path(), None, "", &more);
+        let path = directory.path().join("original");
+        std::fs::write(&path, &file).unwrap();
+        let (_server, name) = node.serve(&["put", "/disk", path.to_str().unwrap()], None);
+        node.get("/disk", &file);
+        let written = |wanted: u64| {
+            let stats = node.stats();
+            stats["ndn"]["store"]["disk"]["written"].as_u64() >= Some(wanted)
+        };
+        assert!(wait_until(PATIENCE, || written(100)), "{}", node.stats());
+        name
+        // SIGKILL: nothing is said or closed.
+    };
+    let node = Node::start(directory.path(), None, "", &more);
+    let found = node.stats()["ndn"]["store"]["disk"]["recovered"].as_u64();
+    assert!(found >= Some(100), "{found:?}");
+    // Nobody serves it any more.
+    let first = finish(&mut node.command(&["peek", &format!("{name}/seg=0")]));
+    assert_eq!(first.code, 0, "{}", first.stderr);
+    let read = node.stats()["ndn"]["store"]["disk"]["found"].as_u64();
+    assert_eq!(read, Some(1));
 }
 
 #[test]

@@ -54,4 +54,28 @@ pub struct NdnStoreInfo {
     pub hits: u64,
     /// Interests that it did not answer.
     pub misses: u64,
+    /// Its disk tier, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<NdnDiskInfo>,
+}
+
+/// The disk tier of the content store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NdnDiskInfo {
+    /// Packets that were there when the node started.
+    pub recovered: u64,
+    /// Segments with a torn or damaged end, which was cut.
+    pub cut: u64,
+    /// Packets written.
+    pub written: u64,
+    /// Packets not written, as the disk was behind or the index full.
+    pub dropped: u64,
+    /// Reads that found their packet.
+    pub found: u64,
+    /// Reads that did not.
+    pub lost: u64,
+    /// Operations on the file that failed.
+    pub failed: u64,
+    /// Memory of the index, bytes.
+    pub index_bytes: u64,
 }

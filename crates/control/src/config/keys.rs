@@ -495,6 +495,27 @@ pub const TABLES: &[TableDoc] = &[
                 "Which packet leaves when room is needed.",
             ),
             key(
+                "cache_disk",
+                "absolute path",
+                "none",
+                "cache_disk = \"/var/cache/tidegate/ndn\"",
+                "File or device for packets that leave memory; they are answered from there, after a restart or a crash too.",
+            ),
+            key(
+                "cache_disk_bytes",
+                "integer, 1048576 to 8796093022208, bytes",
+                "1073741824",
+                "cache_disk_bytes = 1000000000000",
+                "Size of `cache_disk`; its index takes 23 bytes of memory for each 1024 of it.",
+            ),
+            key(
+                "cache_disk_sync_s",
+                "integer, seconds",
+                "5",
+                "cache_disk_sync_s = 1",
+                "How often what was written to `cache_disk` is synchronised; 0 leaves it to the kernel.",
+            ),
+            key(
                 "unsolicited",
                 "\"drop_all\", \"admit_local\", \"admit_network\" or \"admit_all\"",
                 "\"drop_all\"",

@@ -28,6 +28,13 @@ pub struct NdnConfig {
     pub cache_bytes: u64,
     /// Which packet leaves the content store when room is needed.
     pub cache_policy: CachePolicy,
+    /// File or device that packets go to which leave the content store's memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_disk: Option<PathBuf>,
+    /// Bytes of it.
+    pub cache_disk_bytes: u64,
+    /// Seconds after which what was written to it is synchronised; 0: the kernel decides.
+    pub cache_disk_sync_s: u32,
     /// Data that nobody asked for.
     pub unsolicited: UnsolicitedConfig,
     /// Pending Interests a worker.
@@ -58,6 +65,9 @@ impl Default for NdnConfig {
             cache_packets: 65_536,
             cache_bytes: 0,
             cache_policy: CachePolicy::default(),
+            cache_disk: None,
+            cache_disk_bytes: 1 << 30,
+            cache_disk_sync_s: 5,
             unsolicited: UnsolicitedConfig::default(),
             pit_entries: 65_536,
             fib_prefixes: 65_536,

@@ -1,6 +1,6 @@
 //! The figures of the forwarder, in the types of the API.
 
-use control::api::{DropInfo, NdnInfo, NdnStoreInfo};
+use control::api::{DropInfo, NdnDiskInfo, NdnInfo, NdnStoreInfo};
 use ndn::rib::Rib;
 use wire::DropReason;
 
@@ -28,6 +28,16 @@ pub(super) fn of(many: &Many, rib: &Rib) -> NdnInfo {
             policy: store.policy().name().to_owned(),
             hits: stats.hits,
             misses: stats.misses,
+            disk: store.disk_stats().map(|disk| NdnDiskInfo {
+                recovered: disk.recovered,
+                cut: disk.cut,
+                written: disk.written,
+                dropped: disk.dropped + disk.crowded_out,
+                found: disk.found,
+                lost: disk.lost,
+                failed: disk.failed,
+                index_bytes: disk.index_bytes,
+            }),
         },
         in_interests: counters.in_interests,
         in_data: counters.in_data,

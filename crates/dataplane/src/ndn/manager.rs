@@ -54,6 +54,28 @@ pub(super) struct Manager {
     pub(super) retry_at: Instant,
     pub(super) idle: Duration,
     pub(super) idle_look_at: Instant,
+    pub(super) disk: Option<DiskSync>,
+}
+
+/// The disk tier of the content store, which is synchronised now and then.
+#[derive(Debug)]
+pub(super) struct DiskSync {
+    pub(super) store: content_store::ContentStore,
+    pub(super) every: Duration,
+    pub(super) due: Instant,
+}
+
+impl DiskSync {
+    /// Synchronises, if it is time.
+    fn poll(&mut self, now: Instant) {
+        if self.due > now {
+            return;
+        }
+        self.due = now + self.every;
+        if let Err(error) = self.store.sync_disk() {
+            tracing::warn!(%error, "the content store's disk tier cannot be synchronised");
+        }
+    }
 }
 
 impl Manager {
@@ -82,6 +104,7 @@ impl Manager {
             self.management.poll_timeout(),
             (!self.nothing_to_retry()).then_some(self.retry_at),
             Some(self.idle_look_at),
+            self.disk.as_ref().map(|disk| disk.due),
         ];
         let due = due.into_iter().flatten().min();
         let sleep = due
@@ -230,6 +253,9 @@ impl Manager {
         }
         if !self.nothing_to_retry() && self.retry_at <= now {
             self.retry();
+        }
+        if let Some(disk) = &mut self.disk {
+            disk.poll(now);
         }
         if self.idle_look_at <= now {
             self.idle_look_at = now + self.idle / IDLE_LOOKS;

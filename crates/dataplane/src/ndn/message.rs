@@ -223,6 +223,16 @@ impl Ears {
     }
 }
 
+impl std::task::Wake for Ears {
+    fn wake(self: Arc<Self>) {
+        self.call();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.call();
+    }
+}
+
 /// A worker's way to the manager.
 #[derive(Clone, Debug)]
 pub(super) struct ToManager {

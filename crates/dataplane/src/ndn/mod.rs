@@ -29,8 +29,9 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use control::Config;
 use control::api::NdnInfo;
@@ -52,7 +53,7 @@ pub use keys::{KeyError, PublicKey, read_certificate};
 use crate::forwarding::Forwarding;
 use crate::plan::{Plan, PortRole};
 use listen::Listener;
-use manager::Manager;
+use manager::{DiskSync, Manager};
 use many::{EthernetPort, Many};
 use message::{Commands, EVENTS_MAX, Ears, Inbox, Outbox, ToManager, ToWorker};
 use node::{BELL_TOKEN, NdnNode, UDP_TOKEN};
@@ -90,6 +91,9 @@ pub enum NdnError {
     /// There is no memory for the content store, or it is of an impossible size.
     #[error("the content store cannot be made: {0}")]
     Store(#[from] content_store::ConfigError),
+    /// The disk tier of the content store cannot be used.
+    #[error(transparent)]
+    Disk(#[from] content_store::DiskError),
     /// A FaceUri cannot be used.
     #[error("`{uri}`: {source}")]
     FaceUri {
@@ -133,6 +137,7 @@ impl NdnError {
             }
             Self::NoAddress { .. } => "remove the interface from `udp_multicast` in [ndn]".into(),
             Self::Kernel(_) => "raise the limit of open files (`ulimit -n`)".into(),
+            Self::Disk(_) => "write another `cache_disk` in [ndn], or remove it".into(),
             Self::Store(_) => "write other `cache_packets` or `cache_bytes` in [ndn]".into(),
             Self::FaceUri { .. } | Self::Strategy { .. } | Self::Name(_) | Self::Key(_) => {
                 return None;
@@ -258,6 +263,7 @@ impl Ndn {
             retry_at: now,
             idle: Duration::from_secs(ndn.idle_s.into()),
             idle_look_at: now + Duration::from_secs(1),
+            disk: disk_sync(ndn, &ground.store, now),
         };
         for listener in &manager.listeners {
             manager.many.channels.push(listener.uri());
@@ -377,7 +383,11 @@ impl Part {
             let is_ipv6 = socket.local_addr()?.is_ipv6();
             udp.push((Arc::new(socket), Datagrams::new(is_ipv6)));
         }
-        let store = join(&ground.store)?;
+        let mut store = join(&ground.store)?;
+        if ground.store.disk_stats().is_some() {
+            let waker = Waker::from(Arc::clone(&wires.ears));
+            store.worker_mut().wake_after_reads(waker);
+        }
         let forwarder = Forwarder::new(
             worker,
             ground.partition.clone(),
@@ -440,6 +450,13 @@ fn ground(ndn: &NdnConfig, workers: u16, seed: u64, now: Instant) -> Result<Grou
         unsolicited: content_store::UnsolicitedPolicy::AdmitAll,
         ..content_store::Config::for_packets(packets, places, hash)
     })?;
+    if let Some(path) = &ndn.cache_disk {
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        let epoch = epoch.map_or(0, |since| since.as_nanos() as u64);
+        let epoch = epoch.saturating_sub(io::cpu::now().as_ns());
+        let disk = content_store::DiskConfig::new(path.clone(), ndn.cache_disk_bytes, epoch);
+        store.open_disk(&disk)?;
+    }
     let regions = ndn.regions.iter().map(|region| name(region));
     let config = ForwarderConfig {
         faces: ndn.faces as usize,
@@ -461,6 +478,21 @@ fn ground(ndn: &NdnConfig, workers: u16, seed: u64, now: Instant) -> Result<Grou
         store,
         seed: rng.next_u64(),
         now,
+    })
+}
+
+/// When the disk tier is to be synchronised, and how often.
+fn disk_sync(
+    ndn: &NdnConfig,
+    store: &content_store::ContentStore,
+    now: Instant,
+) -> Option<DiskSync> {
+    let every = Duration::from_secs(ndn.cache_disk_sync_s.into());
+    let is_asked = ndn.cache_disk.is_some() && !every.is_zero();
+    is_asked.then(|| DiskSync {
+        store: store.clone(),
+        every,
+        due: now + every,
     })
 }
 

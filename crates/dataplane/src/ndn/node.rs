@@ -187,6 +187,8 @@ impl NdnNode {
 
     fn obey(&mut self, lent: &mut Lent<'_>) {
         self.obey_commands(lent);
+        let mut sink = out_of(&mut self.outputs, &self.forwarding, lent);
+        self.forwarder.handle_reads(sink.now, &mut sink);
         let mut inboxes = core::mem::take(&mut self.inboxes);
         for inbox in &mut inboxes {
             for _ in 0..MESSAGES {

@@ -43,6 +43,26 @@ impl Checker<'_> {
             1 << 30,
             " packets",
         );
+        if ndn
+            .cache_disk
+            .as_ref()
+            .is_some_and(|path| !path.is_absolute())
+        {
+            self.problem(
+                "ndn.cache_disk",
+                "the path of the disk tier is relative",
+                "a node may start in any directory",
+                "write a path such as \"/var/cache/tidegate/ndn\"",
+            );
+        }
+        if !(1 << 20..=8 << 40).contains(&ndn.cache_disk_bytes) {
+            self.problem(
+                "ndn.cache_disk_bytes",
+                format!("a disk tier of {} bytes", ndn.cache_disk_bytes),
+                "1048576 to 8796093022208 bytes (1 MiB to 8 TiB)",
+                "write for example 1073741824",
+            );
+        }
         self.range("ndn.pit_entries", ndn.pit_entries, 64, 1 << 26, " entries");
         self.range(
             "ndn.fib_prefixes",
