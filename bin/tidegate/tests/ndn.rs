@@ -370,7 +370,8 @@ fn a_killed_node_answers_from_its_disk() {
          cache_disk_sync_s = 1\n",
         directory.path().display()
     );
-    let file = bytes(2 << 20);
+    // Text, as `peek` prints it.
+    let file: Vec<u8> = (0..2_u32 << 20).map(|at| b'a' + (at % 23) as u8).collect();
     let name = {
         let node = Node::start(directory.path(), None, "", &more);
         let path = directory.path().join("original");
