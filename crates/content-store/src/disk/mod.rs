@@ -341,19 +341,20 @@ impl DiskTier {
         mut read: Read,
         done: &Sender<Read>,
         waker: Option<&Waker>,
-    ) -> Result<(), Read> {
+    ) -> Option<Read> {
         if self.shared.place(self.shared.hash.hash(name)).is_none() {
-            return Err(read);
+            return Some(read);
         }
         read.name.clear();
         read.name.extend_from_slice(name);
         read.done = Some(done.clone());
         read.waker = waker.cloned();
-        match &self.to_readers {
-            Some(readers) => readers.try_send(read).map_err(|error| match error {
-                TrySendError::Full(read) | TrySendError::Disconnected(read) => read,
-            }),
-            None => Err(read),
+        let Some(readers) = &self.to_readers else {
+            return Some(read);
+        };
+        match readers.try_send(read) {
+            Ok(()) => None,
+            Err(TrySendError::Full(read) | TrySendError::Disconnected(read)) => Some(read),
         }
     }
 
@@ -508,11 +509,11 @@ impl Reads {
             return false;
         };
         match tier.read(name, read, &self.done, self.waker.as_ref()) {
-            Ok(()) => {
+            None => {
                 self.pending.push(number);
                 true
             }
-            Err(read) => {
+            Some(read) => {
                 self.free.push(read);
                 false
             }
