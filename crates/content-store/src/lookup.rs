@@ -145,7 +145,38 @@ impl Worker {
     #[inline]
     pub fn lookup(&self, query: &Query<'_>, now: Instant) -> Option<Hit<'_>> {
         let hash = self.shared.hash.hash(query.name.value());
-        self.lookup_hashed(query, hash, now)
+        self.reader()
+            .answer(query, hash, Node::NONE, now.as_ns(), self)
+    }
+
+    /// Looks up many Interests with their memory accesses overlapped; writes what [`lookup`](Self::lookup)
+    /// would find to the same place of `hits`. Stops at the shorter of the two.
+    pub fn lookup_batch<'a>(
+        &'a self,
+        queries: &[Query<'_>],
+        now: Instant,
+        hits: &mut [Option<Hit<'a>>],
+    ) {
+        let reader = self.reader();
+        let shared = reader.shared;
+        for (queries, hits) in queries.chunks(STAGE).zip(hits.chunks_mut(STAGE)) {
+            let mut hashes = [PrefixHash::default(); STAGE];
+            for (hash, query) in hashes.iter_mut().zip(queries) {
+                *hash = shared.hash.hash(query.name.value());
+                shared.table.prefetch(hash.bucket_part());
+            }
+            let mut candidates = [Node::NONE; STAGE];
+            for ((candidate, hash), query) in candidates.iter_mut().zip(&hashes).zip(queries) {
+                *candidate = shared.table.candidate(*hash, false);
+                if !candidate.is_none() {
+                    reader.prefetch_packet(*candidate, query.name.value().len());
+                }
+            }
+            let found = hashes.iter().zip(&candidates).zip(queries);
+            for (((hash, candidate), query), hit) in found.zip(hits.iter_mut()) {
+                *hit = reader.answer(query, *hash, *candidate, now.as_ns(), self);
+            }
+        }
     }
 
     /// As [`lookup`](Self::lookup), with the hash of the name that [`look_ahead`](Self::look_ahead) returned: with
@@ -183,36 +214,6 @@ impl Worker {
         arena.prefetch(candidate.place(), 0);
         arena.prefetch(candidate.place(), 64);
         true
-    }
-
-    /// Looks up many Interests with their memory accesses overlapped; writes what [`lookup`](Self::lookup)
-    /// would find to the same place of `hits`. Stops at the shorter of the two.
-    pub fn lookup_batch<'a>(
-        &'a self,
-        queries: &[Query<'_>],
-        now: Instant,
-        hits: &mut [Option<Hit<'a>>],
-    ) {
-        let reader = self.reader();
-        let shared = reader.shared;
-        for (queries, hits) in queries.chunks(STAGE).zip(hits.chunks_mut(STAGE)) {
-            let mut hashes = [PrefixHash::default(); STAGE];
-            for (hash, query) in hashes.iter_mut().zip(queries) {
-                *hash = shared.hash.hash(query.name.value());
-                shared.table.prefetch(hash.bucket_part());
-            }
-            let mut candidates = [Node::NONE; STAGE];
-            for ((candidate, hash), query) in candidates.iter_mut().zip(&hashes).zip(queries) {
-                *candidate = shared.table.candidate(*hash, false);
-                if !candidate.is_none() {
-                    reader.prefetch_packet(*candidate, query.name.value().len());
-                }
-            }
-            let found = hashes.iter().zip(&candidates).zip(queries);
-            for (((hash, candidate), query), hit) in found.zip(hits.iter_mut()) {
-                *hit = reader.answer(query, *hash, *candidate, now.as_ns(), self);
-            }
-        }
     }
 }
 
