@@ -21,7 +21,7 @@ pub(crate) struct Options {
 
 /// Where the programs are, and which.
 const FOLDER: &str = "crates/kernel-cache/bpf";
-const PROGRAMS: &[&str] = &["xdp", "tc"];
+const PROGRAMS: &[&str] = &["xdp", "tc", "filter"];
 /// Says with which compiler the objects were made.
 const TOOLCHAIN: &str = "crates/kernel-cache/bpf/toolchain.txt";
 const LLVM: &str = "/usr/lib/llvm-22/bin";

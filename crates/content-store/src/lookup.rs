@@ -149,6 +149,27 @@ impl Worker {
             .answer(query, hash, Node::NONE, now.as_ns(), self)
     }
 
+    /// Finds the packet of exactly this name for whoever keeps a copy of it: no lookup in the counters, and no use for
+    /// the replacement policy.
+    pub fn peek(&self, name: NameRef<'_>) -> Option<Hit<'_>> {
+        let reader = self.reader();
+        if reader.shared.flags.load(Ordering::Relaxed) & flags::SERVE == 0 {
+            return None;
+        }
+        let hash = reader.shared.hash.hash(name.value());
+        let packet = reader.find_exact(hash, name.value())?;
+        Some(Hit { packet })
+    }
+
+    /// As [`peek`](Self::peek), and tells the replacement policy that the packet was used; false if there is none.
+    pub fn touch(&self, name: NameRef<'_>) -> bool {
+        let hit = self.peek(name);
+        if let Some(hit) = hit {
+            self.shared.queues.touch(&self.shared.arena, hit.packet);
+        }
+        hit.is_some()
+    }
+
     /// Looks up many Interests with their memory accesses overlapped; writes what [`lookup`](Self::lookup)
     /// would find to the same place of `hits`. Stops at the shorter of the two.
     pub fn lookup_batch<'a>(

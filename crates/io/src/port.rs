@@ -219,6 +219,7 @@ fn open_auto(
     };
     let settings = af_packet::AfPacketSpec {
         promiscuous: xdp.promiscuous,
+        filter: xdp.packet_filter.clone(),
         ..af_packet::AfPacketSpec::new(&xdp.interface)
     };
     af_packet::open(spec, &settings, region, workers, refused)

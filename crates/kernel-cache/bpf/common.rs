@@ -2,10 +2,12 @@
 
 use core::panic::PanicInfo;
 
-use crate::shared::answer::{Outcome, Scratch, answer, port_row};
-use crate::shared::bounded::Word;
+use crate::shared::answer::{Outcome, Scratch, answer, look_up, port_row};
+use crate::shared::bounded::{Word, nonzero, opaque};
+use crate::shared::frame::Window;
 use crate::shared::layout::{Bucket, Config, Node, PortRow, Slab};
-use crate::shared::{Memory, Packet};
+use crate::shared::reply::LpHead;
+use crate::shared::{Memory, Packet, Reply};
 
 /// A place that the loader replaces by a map's descriptor.
 #[repr(C)]
@@ -119,9 +121,39 @@ impl Memory for Maps {
     }
 }
 
+/// A frame as the helpers of a program's kind change it.
+pub(crate) trait Room: Packet {
+    /// As [`Reply::resize`].
+    fn resize(&mut self, length: usize) -> bool;
+    /// Writes `length` bytes from `from`, which has that many, to `at`.
+    fn store(&mut self, at: usize, from: *const u8, length: usize) -> bool;
+}
+
+impl<R: Room> Reply for R {
+    #[inline(always)]
+    fn resize(&mut self, length: usize) -> bool {
+        Room::resize(self, length)
+    }
+    #[inline(always)]
+    fn store_head(&mut self, window: &Window, length: usize) -> bool {
+        self.store(0, window.as_ptr(), nonzero::<127>(length))
+    }
+    #[inline(always)]
+    fn store_lp(&mut self, at: usize, lp: &LpHead, length: usize) -> bool {
+        self.store(at, lp.as_ptr(), nonzero::<63>(length))
+    }
+    #[inline(always)]
+    fn store_slab(&mut self, at: usize, slab: &Slab, from: usize, length: usize) -> bool {
+        let start: *const Slab = slab;
+        // SAFETY: below 8, of a slab that is longer.
+        let from = unsafe { start.cast::<u8>().add(opaque(from) & 7) };
+        self.store(at, from, nonzero::<2047>(length))
+    }
+}
+
 /// Answers a frame if the cache can, and counts what became of it.
 #[inline(always)]
-pub(crate) fn run(packet: &mut impl Packet, ifindex: u32) -> Outcome {
+pub(crate) fn run(packet: &mut impl Reply, ifindex: u32) -> Outcome {
     let outcome = try_answer(packet, ifindex);
     if let Some(counter) = own::<u64>(&kc_outcomes, outcome as u32) {
         *counter += 1;
@@ -130,17 +162,30 @@ pub(crate) fn run(packet: &mut impl Packet, ifindex: u32) -> Outcome {
 }
 
 #[inline(always)]
-fn try_answer(packet: &mut impl Packet, ifindex: u32) -> Outcome {
-    let (Some(config), Some(port), Some(scratch)) = (
-        value::<Config>(&kc_config, 0),
-        value::<PortRow>(&kc_ports, port_row(ifindex)),
-        own::<Scratch>(&kc_scratch, 0),
-    ) else {
-        return Outcome::Other;
-    };
+fn try_answer(packet: &mut impl Reply, ifindex: u32) -> Outcome {
+    match ground(ifindex) {
+        Some((maps, port, scratch)) => answer(&maps, packet, ifindex, port, scratch),
+        None => Outcome::Other,
+    }
+}
+
+/// Tells whether the cache has what answers a frame.
+#[inline(always)]
+pub(crate) fn has(packet: &impl Packet, ifindex: u32) -> bool {
+    match ground(ifindex) {
+        Some((maps, port, scratch)) => look_up(&maps, packet, ifindex, port, scratch).is_ok(),
+        None => false,
+    }
+}
+
+/// Returns what a run works on.
+#[inline(always)]
+fn ground(ifindex: u32) -> Option<(Maps, &'static PortRow, &'static mut Scratch)> {
+    let config = value::<Config>(&kc_config, 0)?;
+    let port = value::<PortRow>(&kc_ports, port_row(ifindex))?;
+    let scratch = own::<Scratch>(&kc_scratch, 0)?;
     let barrier = &raw const scratch.barrier;
-    let maps = Maps { config, barrier };
-    answer(&maps, packet, ifindex, port, scratch)
+    Some((Maps { config, barrier }, port, scratch))
 }
 
 /// Nothing panics: `cargo xtask bpf` refuses an object that refers to this.

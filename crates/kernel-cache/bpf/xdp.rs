@@ -12,13 +12,11 @@ mod shared;
 
 use core::ffi::c_void;
 
-use common::{Map, helper, run};
+use common::{Map, Room, helper, run};
 use shared::Packet;
 use shared::answer::{Outcome, port_row};
-use shared::bounded::{nonzero, opaque};
+use shared::bounded::nonzero;
 use shared::frame::Window;
-use shared::layout::Slab;
-use shared::reply::LpHead;
 
 #[unsafe(link_section = "maps")]
 #[unsafe(no_mangle)]
@@ -50,22 +48,6 @@ struct Frame {
     context: *mut Context,
 }
 
-impl Frame {
-    /// Writes `length` bytes from `from`, which has that many, to `at`.
-    #[inline(always)]
-    fn store(&mut self, at: usize, from: *const u8, length: usize) -> bool {
-        // SAFETY: the verifier checks length and address.
-        unsafe {
-            helper!(STORE_BYTES, fn(*mut Context, u32, *const c_void, u32) -> i64)(
-                self.context,
-                at as u32,
-                from.cast(),
-                length as u32,
-            ) == 0
-        }
-    }
-}
-
 impl Packet for Frame {
     #[inline(always)]
     fn load(&self, window: &mut Window, length: usize) -> bool {
@@ -85,6 +67,9 @@ impl Packet for Frame {
         // SAFETY: the helper takes the context.
         unsafe { helper!(BUFFER_BYTES, fn(*mut Context) -> u64)(self.context) as usize }
     }
+}
+
+impl Room for Frame {
     #[inline(always)]
     fn resize(&mut self, length: usize) -> bool {
         let delta = length as i32 - self.length() as i32;
@@ -93,19 +78,16 @@ impl Packet for Frame {
             || unsafe { helper!(ADJUST_TAIL, fn(*mut Context, i32) -> i64)(self.context, delta) == 0 }
     }
     #[inline(always)]
-    fn store_head(&mut self, window: &Window, length: usize) -> bool {
-        self.store(0, window.as_ptr(), nonzero::<127>(length))
-    }
-    #[inline(always)]
-    fn store_lp(&mut self, at: usize, lp: &LpHead, length: usize) -> bool {
-        self.store(at, lp.as_ptr(), nonzero::<63>(length))
-    }
-    #[inline(always)]
-    fn store_slab(&mut self, at: usize, slab: &Slab, from: usize, length: usize) -> bool {
-        let start: *const Slab = slab;
-        // SAFETY: below 8, of a slab that is longer.
-        let from = unsafe { start.cast::<u8>().add(opaque(from) & 7) };
-        self.store(at, from, nonzero::<2047>(length))
+    fn store(&mut self, at: usize, from: *const u8, length: usize) -> bool {
+        // SAFETY: the verifier checks length and address.
+        unsafe {
+            helper!(STORE_BYTES, fn(*mut Context, u32, *const c_void, u32) -> i64)(
+                self.context,
+                at as u32,
+                from.cast(),
+                length as u32,
+            ) == 0
+        }
     }
 }
 

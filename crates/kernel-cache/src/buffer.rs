@@ -1,9 +1,9 @@
 //! A frame in user space, for running the same code there.
 
-use crate::shared::Packet;
 use crate::shared::frame::Window;
 use crate::shared::layout::Slab;
 use crate::shared::reply::LpHead;
+use crate::shared::{Packet, Reply};
 
 /// A frame in memory that can grow up to a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,9 @@ impl Packet for Buffer {
     fn length(&self) -> usize {
         self.bytes.len()
     }
+}
+
+impl Reply for Buffer {
     fn resize(&mut self, length: usize) -> bool {
         let fits = length <= self.room_bytes;
         if fits {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use wire::ndn::{Data, DecodeError, NameRef, types};
 
@@ -54,8 +55,10 @@ pub struct Cache {
     memory: Arc<Arrays>,
     free_data: Vec<u32>,
     free_prefixes: Vec<u32>,
-    /// Slots of Data, oldest first (CS-5); those of removed packets stay until they come to the front.
-    ages: VecDeque<u32>,
+    /// Slots of Data with the number of their use, oldest first (CS-5); those of removed packets stay for a while.
+    ages: VecDeque<(u32, u32)>,
+    /// How often each slot of Data was freed.
+    uses: Vec<u32>,
     /// Packets in the cache.
     packets: usize,
     /// Slots of prefix nodes by the value of their name.
@@ -74,6 +77,7 @@ impl Cache {
             free_data: (1..=data).rev().collect(),
             free_prefixes: (data + 1..=data + prefixes).rev().collect(),
             ages: VecDeque::new(),
+            uses: vec![0; data as usize + 1],
             packets: 0,
             prefixes: HashMap::new(),
             prefix_names: vec![None; prefixes as usize],
@@ -114,6 +118,11 @@ impl Cache {
         self.packets
     }
 
+    /// Returns for how many packets there is room.
+    pub fn capacity(&self) -> usize {
+        self.memory.config().data_slots as usize
+    }
+
     /// True without any packet.
     pub fn is_empty(&self) -> bool {
         self.packets == 0
@@ -131,6 +140,24 @@ impl Cache {
     /// Why it is not taken; the cache is then as before.
     pub fn insert(&mut self, packet: &[u8], now_ns: u64) -> Result<Stored, Refusal> {
         let data = Data::parse(packet)?;
+        let fresh_until_ns = match data.meta.freshness_ms {
+            0 => 0,
+            ms => now_ns.saturating_add(ms.saturating_mul(1_000_000)),
+        };
+        let stored = self.insert_if(packet, &data, fresh_until_ns, || true)?;
+        stored.ok_or(Refusal::Busy)
+    }
+
+    /// Stores a packet that was parsed and is fresh until then (ns; 0: never), in two steps: it gets its place, and
+    /// answers nothing yet; if `is_current` then says that it is still the one of its name, and its name was not
+    /// withdrawn since before that was asked, it answers. Else it is taken out.
+    pub(crate) fn insert_if(
+        &mut self,
+        packet: &[u8],
+        data: &Data<'_>,
+        fresh_until_ns: u64,
+        is_current: impl FnOnce() -> bool,
+    ) -> Result<Option<Stored>, Refusal> {
         if packet.len() > DATA_BYTES_MAX {
             return Err(Refusal::TooLong(packet.len()));
         }
@@ -138,15 +165,12 @@ impl Cache {
             return Err(Refusal::Name);
         }
         let name = data.name.value();
-        let fresh_until_ns = match data.meta.freshness_ms {
-            0 => 0,
-            ms => now_ns.saturating_add(ms.saturating_mul(1_000_000)),
-        };
         let name_offset = name.as_ptr() as usize - packet.as_ptr() as usize;
         let data_at = NAME_AT - name_offset;
+        let facts = Facts::data(name.len(), data_at, packet.len(), sum(packet));
         let entry = Entry {
             hash: hash_of(&self.memory, name),
-            facts: Facts::data(name.len(), data_at, packet.len(), sum(packet)),
+            facts: facts.idle(),
             fresh_until_ns,
         };
         let words = packet_words(packet, data_at);
@@ -161,12 +185,14 @@ impl Cache {
         }
         match inserted {
             Inserted::Added => {
-                self.ages.push_back(slot);
+                self.grow_older(slot);
                 self.packets += 1;
                 self.link(slot, &data.name);
-                Ok(Stored::Added)
+                Ok(self.serve(slot, facts, is_current).then_some(Stored::Added))
             }
-            Inserted::Replaced(_) => Ok(Stored::Replaced),
+            Inserted::Replaced(slot) => Ok(self
+                .serve(slot, facts, is_current)
+                .then_some(Stored::Replaced)),
             Inserted::Full | Inserted::Busy => {
                 if find(&*self.memory, entry.hash) == NONE {
                     self.free_data.push(slot);
@@ -174,6 +200,24 @@ impl Cache {
                 Err(Refusal::Busy)
             }
         }
+    }
+
+    /// Lets a packet that is in its place answer if it is still the one; else takes it out.
+    fn serve(&mut self, slot: u32, facts: Facts, is_current: impl FnOnce() -> bool) -> bool {
+        let Some(node) = self.memory.node(slot) else {
+            return false;
+        };
+        // Who withdraws the name from here on finds the place.
+        fence(Ordering::SeqCst);
+        let withdrawals = node.withdrawals.load();
+        fence(Ordering::SeqCst);
+        let is_current = is_current();
+        if is_current {
+            node.facts.store(facts.served(withdrawals).0);
+        } else {
+            self.remove_slot(slot);
+        }
+        is_current
     }
 
     fn write(&self, slot: u32, entry: &Entry, words: &[u64]) -> Inserted {
@@ -207,7 +251,7 @@ impl Cache {
             let Some(node) = self.memory.node(at) else {
                 continue;
             };
-            if Facts(node.facts.load()).is_data() {
+            if self.is_taken(at) {
                 slots.push(at);
             }
             let mut child = node.first_child();
@@ -224,9 +268,34 @@ impl Cache {
 
     /// Removes all packets.
     pub fn clear(&mut self) {
-        for slot in std::mem::take(&mut self.ages) {
-            self.remove_slot(slot);
+        for (slot, used) in std::mem::take(&mut self.ages) {
+            if self.uses[slot as usize] == used && !self.remove_slot(slot) {
+                self.ages.push_back((slot, used));
+            }
         }
+    }
+
+    /// True if a packet has the slot, whether it answers or not.
+    fn is_taken(&self, slot: u32) -> bool {
+        let node = self.memory.node(slot);
+        node.is_some_and(|node| Facts(node.facts.load()).has_packet())
+    }
+
+    /// Returns the name (TLV-VALUE) of the packet in a slot, whether it answers or not.
+    pub(crate) fn name_of(&self, slot: u32) -> Option<Vec<u8>> {
+        if !self.is_taken(slot) {
+            return None;
+        }
+        let facts = Facts(self.memory.node(slot)?.facts.load());
+        let words = &self.memory.slab(slot)?.words[NAME_AT / 8..];
+        let bytes = words.iter().flat_map(|word| word.load().to_le_bytes());
+        Some(bytes.take(facts.name_bytes()).collect())
+    }
+
+    /// True if the packet was asked for since its slot was filled or the replacement policy looked.
+    pub(crate) fn was_touched(&self, slot: u32) -> bool {
+        let node = self.memory.node(slot);
+        node.is_some_and(|node| node.touched.load() != 0)
     }
 
     fn has_name(&self, slot: u32, name: &[u8]) -> bool {
@@ -246,13 +315,24 @@ impl Cache {
         let Some(node) = self.memory.node(slot) else {
             return false;
         };
-        if !Facts(node.facts.load()).is_data() || !remove(&*self.memory, node.hash.load(), slot) {
+        if !self.is_taken(slot) || !remove(&*self.memory, node.hash.load(), slot) {
             return false;
         }
         self.unlink(slot);
+        self.uses[slot as usize] = self.uses[slot as usize].wrapping_add(1);
         self.free_data.push(slot);
         self.packets -= 1;
         true
+    }
+
+    /// Puts a slot that was filled behind the others.
+    fn grow_older(&mut self, slot: u32) {
+        if self.ages.len() > 2 * self.uses.len() {
+            let uses = &self.uses;
+            self.ages
+                .retain(|(slot, used)| uses[*slot as usize] == *used);
+        }
+        self.ages.push_back((slot, self.uses[slot as usize]));
     }
 
     /// Returns a free slot; makes one free if there is none.
@@ -262,9 +342,12 @@ impl Cache {
         }
         let mut chances = SECOND_CHANCES;
         for _ in 0..self.ages.len() {
-            let Some(slot) = self.ages.pop_front() else {
+            let Some((slot, used)) = self.ages.pop_front() else {
                 break;
             };
+            if self.uses[slot as usize] != used {
+                continue;
+            }
             let touched = self
                 .memory
                 .node(slot)
@@ -274,13 +357,14 @@ impl Cache {
                 if let Some(node) = self.memory.node(slot) {
                     node.touched.store(0);
                 }
-                self.ages.push_back(slot);
+                self.ages.push_back((slot, used));
                 continue;
             }
             if self.remove_slot(slot) {
                 self.evicted += 1;
                 return self.free_data.pop().ok_or(Refusal::Busy);
             }
+            self.ages.push_back((slot, used));
         }
         Err(Refusal::Busy)
     }
@@ -408,7 +492,7 @@ impl Cache {
 }
 
 /// True of names that the kernel's program looks up.
-fn is_cacheable(name: &NameRef<'_>) -> bool {
+pub(crate) fn is_cacheable(name: &NameRef<'_>) -> bool {
     let mut components = 0;
     for component in name.components() {
         components += 1;

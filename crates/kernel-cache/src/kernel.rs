@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use io::af_packet::PacketFilter;
 use io::bpf::sys::program_name;
 use io::bpf::{
     AttachMode, BpfError, Front, Link, Map, MapKind, Program, ProgramKind, TestRunResult,
@@ -28,8 +29,29 @@ pub enum Hook {
 }
 
 impl Hook {
+    /// Returns its name: `xdp`, `xdp generic` or `tc`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "xdp",
+            Self::Generic => "xdp generic",
+            Self::Ingress => "tc",
+        }
+    }
+}
+
+/// A compiled program: the object, its section and kind.
+type Compiled = (&'static [u8], &'static str, ProgramKind);
+
+/// The program that tells a packet socket what the one at ingress answers.
+const FILTER: Compiled = (
+    include_bytes!("../bpf/filter.o"),
+    "filter",
+    ProgramKind::SocketFilter,
+);
+
+impl Hook {
     /// The compiled program, for all processors of little-endian order, its section and kind.
-    fn object(self) -> (&'static [u8], &'static str, ProgramKind) {
+    fn object(self) -> Compiled {
         match self {
             Self::Native | Self::Generic => {
                 let object = include_bytes!("../bpf/xdp.o");
@@ -107,6 +129,7 @@ pub struct KernelCache {
     maps: Maps,
     xdp: Option<Arc<Program>>,
     ingress: Option<Arc<Program>>,
+    filter: Option<Arc<Program>>,
     ports: Map,
     rows: Vec<u32>,
     outcomes: Map,
@@ -161,6 +184,7 @@ impl KernelCache {
             ]),
             xdp: None,
             ingress: None,
+            filter: None,
             ports,
             rows: vec![0; PORT_ROWS],
             outcomes,
@@ -169,12 +193,12 @@ impl KernelCache {
         Ok((cache, Cache::new(arrays)))
     }
 
-    /// Returns the program for a place; loads it if it is not there yet.
-    fn program(&mut self, hook: Hook) -> Result<&Arc<Program>, LoadError> {
-        let (file, section, kind) = hook.object();
+    /// Returns a program; loads it if it is not there yet.
+    fn program(&mut self, (file, section, kind): Compiled) -> Result<&Arc<Program>, LoadError> {
         let loaded = match kind {
             ProgramKind::Xdp => &mut self.xdp,
             ProgramKind::Ingress => &mut self.ingress,
+            ProgramKind::SocketFilter => &mut self.filter,
         };
         match loaded {
             Some(program) => Ok(program),
@@ -217,7 +241,7 @@ impl KernelCache {
     /// As [`KernelCache::add_port`], [`Program::attach_xdp`] and [`Program::attach_ingress`].
     pub fn attach(&mut self, port: &PortRow, hook: Hook) -> Result<Port, AttachError> {
         self.add_port(port)?;
-        let program = self.program(hook)?;
+        let program = self.program(hook.object())?;
         let attached = match hook {
             Hook::Native => program.attach_xdp(port.ifindex, AttachMode::Native),
             Hook::Generic => program.attach_xdp(port.ifindex, AttachMode::Generic),
@@ -239,12 +263,22 @@ impl KernelCache {
     /// As [`KernelCache::add_port`]; the kernel's refusal.
     pub fn front(&mut self, port: &PortRow) -> Result<Front, AttachError> {
         self.add_port(port)?;
-        let program = Arc::clone(self.program(Hook::Native)?);
+        let program = Arc::clone(self.program(Hook::Native.object())?);
         Ok(Front {
             program,
             next: Arc::clone(&self.next),
             key: port_row(port.ifindex),
         })
+    }
+
+    /// Returns the filter for packet sockets on a port that has the program at [`Hook::Ingress`]
+    /// ([`io::af_packet::AfPacketSpec::filter`]): they see a frame before that program does, and do not get what it
+    /// will answer. An entry that goes in between costs the Interest, which is sent again in time.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn packet_filter(&mut self) -> Result<PacketFilter, LoadError> {
+        Ok(PacketFilter(Arc::clone(self.program(FILTER)?)))
     }
 
     /// Returns how many frames had each outcome ([`crate::Outcome`] by number).
@@ -259,6 +293,19 @@ impl KernelCache {
         Ok(counts)
     }
 
+    /// Returns how often the programs ran and what that took, ns ([`Program::runs`]).
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn runs(&self) -> Result<(u64, u64), BpfError> {
+        let mut sum = (0, 0);
+        for program in [&self.xdp, &self.ingress].into_iter().flatten() {
+            let (runs, ns) = program.runs()?;
+            sum = (sum.0 + runs, sum.1 + ns);
+        }
+        Ok(sum)
+    }
+
     /// Runs a program on a packet without a device; see [`Program::run`].
     ///
     /// # Errors
@@ -269,7 +316,7 @@ impl KernelCache {
         packet: &[u8],
         repeat: u32,
     ) -> Result<TestRunResult, LoadError> {
-        Ok(self.program(hook)?.run(packet, repeat)?)
+        Ok(self.program(hook.object())?.run(packet, repeat)?)
     }
 }
 

@@ -27,6 +27,24 @@ impl Sizes {
         }
     }
 
+    /// Returns sizes for at most `data` packets, in at most so many bytes of memory.
+    pub fn within(data: u32, bytes: u64) -> Self {
+        let mut data = data.max(1);
+        while data > 1 && Self::of(data).bytes() > bytes {
+            // A step of a hundredth is near enough.
+            data -= (data / 100).max(1);
+        }
+        Self::of(data)
+    }
+
+    /// Bytes of memory of a cache of these sizes.
+    pub fn bytes(self) -> u64 {
+        let all = |count: u32, size: usize| u64::from(count) * size as u64;
+        all(self.buckets(), size_of::<Bucket>())
+            + all(self.nodes(), size_of::<Node>())
+            + all(self.slabs(), size_of::<Slab>())
+    }
+
     /// Number of buckets: on average at most 4 of the 7 entries of each are taken.
     pub(crate) fn buckets(self) -> u32 {
         let entries = self.data.max(1).saturating_add(self.prefixes);

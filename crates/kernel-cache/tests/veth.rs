@@ -7,6 +7,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use io::af_packet::AfPacketSpec;
 use io::af_xdp::{AfXdpSpec, Place};
 use io::bpf::asm::{Asm, Helper, Reg, XdpAction};
 use io::bpf::{AttachMode, Program};
@@ -248,6 +249,69 @@ fn an_af_xdp_port_gets_what_the_cache_does_not_answer() {
     let counts = kernel.outcomes().expect("reads");
     assert_eq!(counts[Outcome::Exact as usize], 8, "{counts:?}");
     assert_eq!(counts[Outcome::Absent as usize], 8, "{counts:?}");
+}
+
+#[test]
+fn packet_sockets_do_not_get_what_is_answered_at_ingress() {
+    if !lab::need::root("packet_sockets_do_not_get_what_is_answered_at_ingress") {
+        return;
+    }
+    let line = Line::new("kp", LineOptions::default()).expect("a line");
+    let (left, node) = (&line.left, &line.node);
+    let (mut kernel, mut cache) = KernelCache::load(Sizes::of(64)).expect("loads");
+    cache
+        .insert(&data("/known", &[1; 1000], 0), monotonic_ns())
+        .expect("is taken");
+    let row = row_of(node, &left.node_device);
+    let spec = AfPacketSpec {
+        filter: Some(kernel.packet_filter().expect("loads")),
+        ..AfPacketSpec::new(&left.node_device)
+    };
+    let spec = PortSpec::new(PortId(0), "test", DriverSpec::AfPacket(spec));
+    let mut pool = Pool::split(512, 1, 2048, HugePages::Auto).expect("memory");
+    let mut pool = pool.remove(0);
+    let region = pool.region();
+    let mut port = node
+        .run(|| io::port::open(&spec, region, 1))
+        .expect("enters")
+        .expect("opens");
+    let _attached = node
+        .run(|| kernel.attach(&row, Hook::Ingress))
+        .expect("enters")
+        .expect("attaches");
+
+    let [(address, node_address), _] = addresses(&line);
+    let client = left
+        .namespace
+        .run(|| UdpSocket::bind((address, 0)))
+        .expect("enters")
+        .expect("binds");
+    client.set_read_timeout(Some(PATIENCE)).expect("sets");
+    let (known, unknown) = (interest("/known", ""), interest("/unknown", ""));
+    let mut buffer = [0; 9000];
+    for _ in 0..4 {
+        client.send_to(&known, (node_address, 6363)).expect("sends");
+        client.recv(&mut buffer).expect("an answer");
+    }
+    client
+        .send_to(&unknown, (node_address, 6363))
+        .expect("sends");
+    let (mut batch, until) = (Batch::new(), Instant::now() + PATIENCE);
+    let mut is_there = false;
+    while !is_there {
+        assert!(Instant::now() < until, "{:?}", kernel.outcomes());
+        port.queues[0].rx(&mut pool, &mut batch);
+        for frame in batch.iter() {
+            let holds = |packet: &[u8]| frame.data().windows(packet.len()).any(|w| w == packet);
+            assert!(!holds(&known), "the node gets what was answered");
+            is_there |= holds(&unknown);
+        }
+        pool.free_batch(&mut batch);
+    }
+    assert_eq!(
+        kernel.outcomes().expect("reads")[Outcome::Exact as usize],
+        4
+    );
 }
 
 /// Set for the child of the next test: the device to attach to.

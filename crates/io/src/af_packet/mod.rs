@@ -27,6 +27,7 @@ mod socket;
 use std::io;
 use std::sync::Arc;
 
+use crate::bpf::Program;
 use crate::interface::Interface;
 use crate::pool::Region;
 use crate::port::{OpenError, OpenPort, PortSpec};
@@ -49,7 +50,22 @@ pub struct AfPacketSpec {
     pub promiscuous: bool,
     /// Send past the traffic control of the interface.
     pub qdisc_bypass: bool,
+    /// Which frames the sockets receive; without it, all.
+    pub filter: Option<PacketFilter>,
 }
+
+/// A program of the kind [`ProgramKind::SocketFilter`](crate::bpf::ProgramKind): it returns how many bytes of a frame
+/// a socket receives.
+#[derive(Clone, Debug)]
+pub struct PacketFilter(pub Arc<Program>);
+
+impl PartialEq for PacketFilter {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for PacketFilter {}
 
 impl AfPacketSpec {
     /// Returns the usual settings: 2,048 and 1,024 slots, promiscuous, without traffic control.
@@ -60,6 +76,7 @@ impl AfPacketSpec {
             tx_slots: 1024,
             promiscuous: true,
             qdisc_bypass: true,
+            filter: None,
         }
     }
 }
@@ -203,9 +220,11 @@ impl Opener<'_> {
             receivers.push((socket, ring));
         }
         for (socket, _) in &receivers {
-            socket
-                .discard(false)
-                .map_err(self.os("detaching the filter"))?;
+            let let_in = match &self.settings.filter {
+                Some(filter) => socket.filter(&filter.0),
+                None => socket.discard(false),
+            };
+            let_in.map_err(self.os("changing the filter"))?;
         }
         Ok(receivers)
     }

@@ -5,6 +5,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use crate::bpf::Program;
+
 /// Every protocol, network order, as `sll_protocol` wants it.
 const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
 
@@ -120,6 +122,12 @@ impl PacketSocket {
             filter: program.as_mut_ptr(),
         };
         self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+    }
+
+    /// Receives what a program keeps; it takes the place of the filter before.
+    pub(super) fn filter(&self, program: &Program) -> io::Result<()> {
+        let fd = program.as_fd().as_raw_fd();
+        self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &fd)
     }
 
     /// Binds to an interface, to receive every protocol or (for sending only) none.

@@ -51,6 +51,7 @@ mod ring;
 mod socket;
 mod umem;
 
+use crate::af_packet::PacketFilter;
 use crate::bpf::Front;
 pub use crate::bpf::{Filter, PacketMatch};
 pub use attached::{AttachedXdp, XdpAttachment, attached_xdp};
@@ -117,6 +118,8 @@ pub struct AfXdpSpec {
     pub partial_checksums: PartialChecksums,
     /// A program that sees the frames first, on the same attachment.
     pub front: Option<Front>,
+    /// The filter of packet sockets where [`DriverSpec::Auto`](crate::port::DriverSpec) takes these instead.
+    pub packet_filter: Option<PacketFilter>,
 }
 
 impl AfXdpSpec {
@@ -132,6 +135,7 @@ impl AfXdpSpec {
             busy_poll_us: 20,
             partial_checksums: PartialChecksums::Auto,
             front: None,
+            packet_filter: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::interest::{self, Unserved};
 use super::layout::{DATA_BYTES_MAX, Facts, NAME_WORDS, PORT_ROWS, PortRow};
 use super::lookup::{self, Miss};
 use super::reply::{self, LpHead};
-use super::{Memory, Packet};
+use super::{Memory, Packet, Reply};
 
 /// The shortest frame that leaves, bytes without the checksum (IEEE 802.3).
 const FRAME_BYTES_MIN: usize = 60;
@@ -123,13 +123,31 @@ pub fn port_row(ifindex: u32) -> u32 {
 
 /// Answers a frame that came in by the port, if the cache can.
 #[inline(always)]
-pub fn answer<M: Memory, P: Packet>(
+pub fn answer<M: Memory, P: Reply>(
     memory: &M,
     packet: &mut P,
     ifindex: u32,
     port: &PortRow,
     scratch: &mut Scratch,
 ) -> Outcome {
+    match look_up(memory, packet, ifindex, port, scratch) {
+        Ok(()) => send(memory, packet, port, scratch),
+        Err(why) => why,
+    }
+}
+
+/// Finds what answers a frame that came in by the port.
+///
+/// # Errors
+/// Why nothing does; the frame is to be passed on.
+#[inline(always)]
+pub fn look_up<M: Memory, P: Packet>(
+    memory: &M,
+    packet: &P,
+    ifindex: u32,
+    port: &PortRow,
+    scratch: &mut Scratch,
+) -> Result<(), Outcome> {
     let length = packet.length();
     let first = if length < LINK_BYTES_MAX {
         length
@@ -138,30 +156,30 @@ pub fn answer<M: Memory, P: Packet>(
     };
     // The shortest NDN frame has the Ethernet header and an Interest of one empty component.
     if first < 14 + 6 || !packet.load(&mut scratch.window, first) {
-        return Outcome::Other;
+        return Err(Outcome::Other);
     }
     if !frame::find(&scratch.window, length, &scratch.link) {
-        return Outcome::Other;
+        return Err(Outcome::Other);
     }
     let destination = frame::word(&scratch.window, 0) & 0xffff_ffff_ffff;
     if port.ifindex != ifindex || port.mac != destination {
-        return Outcome::Elsewhere;
+        return Err(Outcome::Elsewhere);
     }
     let (at, end) = (scratch.link.at.number(), scratch.link.end.number());
     if end >= WINDOW_BYTES {
         // Padding is never that long: a long packet, so no plain Interest.
-        return if frame::byte(&scratch.window, at) == 6 {
+        return Err(if frame::byte(&scratch.window, at) == 6 {
             Outcome::Data
         } else {
             Outcome::LongName
-        };
+        });
     }
     if end > first && !packet.load(&mut scratch.window, end) {
-        return Outcome::Other;
+        return Err(Outcome::Other);
     }
     let padded = scratch.link.carrier.load() == frame::ETHERNET;
     if let Err(why) = interest::parse(&scratch.window, at, end, padded, &scratch.interest) {
-        return why.into();
+        return Err(why.into());
     }
     let hash = interest::hash_name(
         &scratch.window,
@@ -169,22 +187,19 @@ pub fn answer<M: Memory, P: Packet>(
         memory.config().seed,
         &mut scratch.words,
     );
-    let looked_up = lookup::lookup(
+    lookup::lookup(
         memory,
         &scratch.interest,
         &scratch.words,
         hash,
         &scratch.found,
-    );
-    match looked_up {
-        Ok(()) => send(memory, packet, port, scratch),
-        Err(why) => why.into(),
-    }
+    )
+    .map_err(Outcome::from)
 }
 
 /// Writes the reply over the frame.
 #[inline(always)]
-fn send<M: Memory, P: Packet>(
+fn send<M: Memory, P: Reply>(
     memory: &M,
     packet: &mut P,
     port: &PortRow,

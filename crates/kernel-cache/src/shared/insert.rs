@@ -242,6 +242,21 @@ pub fn remove<M: Memory>(memory: &M, hash: u64, slot: u32) -> bool {
     done
 }
 
+/// Lets what is there with this hash answer nothing from now on; it keeps its slot. Never waits, and is never in vain:
+/// who is quicker has withdrawn it, too. False if there is nothing.
+#[inline(always)]
+pub fn withdraw<M: Memory>(memory: &M, hash: u64) -> bool {
+    let slot = find(memory, hash);
+    let Some(node) = memory.node(slot).filter(|_| slot != NONE) else {
+        return false;
+    };
+    let withdrawals = node.withdrawals.load();
+    let _ = node
+        .withdrawals
+        .replace(withdrawals, withdrawals.wrapping_add(1));
+    true
+}
+
 /// Frees a node and its place in a bucket.
 #[inline(always)]
 fn vacate(node: &Node, bucket: &Bucket, place: usize) -> bool {

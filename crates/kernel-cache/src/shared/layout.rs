@@ -53,6 +53,18 @@ pub struct PortRow {
     pub mac: u64,
 }
 
+impl PortRow {
+    /// Describes an interface: its index, Ethernet address and MTU (bytes, without the Ethernet header).
+    pub fn new(ifindex: u32, mac: [u8; 6], mtu: u32) -> Self {
+        let [a, b, c, d, e, f] = mac;
+        Self {
+            ifindex,
+            frame_bytes_max: mtu + 14,
+            mac: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+        }
+    }
+}
+
 /// A bucket: one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
@@ -83,11 +95,18 @@ pub struct Node {
     siblings: Word,
     /// Not 0 if it was asked for since the replacement policy last looked.
     pub touched: Word,
-    /// Fills the line.
-    spare: Word,
+    /// How often the name of this slot was withdrawn: a packet answers as long as the number is the one in its
+    /// [`Facts`].
+    pub withdrawals: Word,
 }
 
 impl Node {
+    /// Tells whether the packet with these facts answers.
+    #[inline(always)]
+    pub fn is_served(&self, facts: Facts) -> bool {
+        facts.is_data()
+            && facts.0 >> STAMP_SHIFT & STAMP_MASK == self.withdrawals.load() & STAMP_MASK
+    }
     /// Returns the parent.
     #[inline(always)]
     pub fn parent(&self) -> u32 {
@@ -128,6 +147,10 @@ pub struct Facts(pub u64);
 
 const DATA_NODE: u64 = 1 << 16;
 const PREFIX_NODE: u64 = 1 << 17;
+const IDLE_NODE: u64 = 1 << 18;
+/// Where in the facts of a Data node the number of its withdrawals is, and how much of it.
+const STAMP_SHIFT: u32 = 19;
+const STAMP_MASK: u64 = (1 << 13) - 1;
 
 impl Facts {
     /// A name that is a prefix of the name of a Data packet.
@@ -149,6 +172,22 @@ impl Facts {
     #[inline(always)]
     pub fn is_data(self) -> bool {
         self.0 & DATA_NODE != 0
+    }
+    /// Returns the facts of a Data packet that has its place and does not answer yet.
+    #[inline(always)]
+    pub fn idle(self) -> Self {
+        Self(self.0 & !DATA_NODE | IDLE_NODE)
+    }
+    /// Returns the facts of a Data packet that answers as long as its name was withdrawn so often.
+    #[inline(always)]
+    pub fn served(self, withdrawals: u64) -> Self {
+        let stamp = (withdrawals & STAMP_MASK) << STAMP_SHIFT;
+        Self(self.0 & !(IDLE_NODE | STAMP_MASK << STAMP_SHIFT) | DATA_NODE | stamp)
+    }
+    /// True of a Data packet, whether it answers or not.
+    #[inline(always)]
+    pub fn has_packet(self) -> bool {
+        self.0 & (DATA_NODE | IDLE_NODE) != 0
     }
     /// True of a prefix.
     #[inline(always)]

@@ -139,7 +139,7 @@ fn walk<M: Memory>(memory: &M, root: u32, interest: &Interest, found: &Found) ->
         let node = memory.node(at).ok_or(Miss::Raced)?;
         if !upwards {
             let facts = Facts(node.facts.load());
-            if facts.is_data() {
+            if node.is_served(facts) {
                 if interest.must_be_fresh.load() == 0
                     || node.fresh_until_ns.load() > found.now_ns.load()
                 {
@@ -184,7 +184,7 @@ fn candidate<M: Memory>(
     found.facts.store(node.facts.load());
     let facts = Facts(found.facts.load());
     let (stored_bytes, name_bytes) = (facts.name_bytes(), interest.name_bytes.number());
-    if !facts.is_data()
+    if !node.is_served(facts)
         || stored_bytes < name_bytes
         || (found.exact.load() != 0) != (stored_bytes == name_bytes)
         || !starts_with(slab, words, interest)

@@ -1,7 +1,7 @@
 //! What the kernel's programs and user space share: one source, compiled for BPF and for the host.
 //!
 //! Nothing here allocates, loops without a bound, or needs a crate. It reaches memory and packets through
-//! [`Memory`] and [`Packet`] only: in the kernel these are map values and the frame of the driver, on the host
+//! [`Memory`], [`Packet`] and [`Reply`] only: in the kernel these are map values and the frame of the driver, on the host
 //! slices and a vector.
 
 pub mod answer;
@@ -38,6 +38,10 @@ pub trait Packet {
     fn load(&self, window: &mut frame::Window, length: usize) -> bool;
     /// Returns the frame's length, bytes.
     fn length(&self) -> usize;
+}
+
+/// A frame over which the reply is written.
+pub trait Reply: Packet {
     /// Changes the frame's length. False if the frame has no room; it is then unchanged.
     fn resize(&mut self, length: usize) -> bool;
     /// Writes the first `length` bytes (1 to the array's length) of the window to the start of the frame.
