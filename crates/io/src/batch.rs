@@ -128,6 +128,14 @@ impl Batch {
         }
     }
 
+    /// Lets the first `n` frames (all, if there are fewer) go, whose slots a driver has by their addresses.
+    #[cfg(feature = "dpdk")]
+    #[inline]
+    pub(crate) fn release_front(&mut self, n: usize) {
+        self.head += n.min(self.len());
+        self.settle();
+    }
+
     /// Takes all frames, in order.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_> {

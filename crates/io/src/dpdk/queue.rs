@@ -389,9 +389,10 @@ impl Queue for DpdkQueue {
                 &raw mut refused,
             )
         };
-        for frame in batch.drain_front(usize::from(sent)) {
-            // The driver has the slot now: the token goes.
-            bytes += frame.compact().len() as u64;
+        // The driver has the slots now: the tokens go.
+        batch.release_front(usize::from(sent));
+        for descriptor in &descriptors[..usize::from(sent)] {
+            bytes += u64::from(descriptor.len);
         }
         self.stats.tx_pkts += u64::from(sent);
         self.stats.tx_bytes += bytes;
