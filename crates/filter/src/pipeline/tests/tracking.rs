@@ -1,6 +1,7 @@
 //! The table as a whole: limits, fullness, fragments, reload.
 
 use super::*;
+use crate::rules::{Judge, NoTrace};
 use crate::testing::TcpFrame;
 use crate::track::tcp::Pickup;
 use wire::ipv4;
@@ -264,4 +265,36 @@ fn a_ruleset_in_nft_syntax_filters_and_masquerades() {
     let other = udp_frame(v4(HOST, PEER), (5000, 54), b"x");
     let refused = Err(Fate::Drop(DropReason::FirewallRule));
     assert_eq!(rig.send(INSIDE, other), refused);
+}
+
+#[test]
+fn row_48_and_52_rules_leave_destinations_untranslated_and_nothing_tells_them() {
+    let text = "table ip nat {
+        chain postrouting {
+            type nat hook postrouting priority srcnat
+            ip daddr 198.51.100.8 accept
+            masquerade
+        }
+    }";
+    let ruleset = crate::lang::load(text, crate::lang::Options::default()).unwrap();
+    let mut worker = ruleset.worker(0).unwrap();
+    let Rig {
+        worker: engine,
+        now,
+        ..
+    } = Rig::new(TrackPolicy::default());
+    let mut rig = Rig {
+        worker: engine,
+        rules: Judge {
+            ruleset: &ruleset,
+            worker: &mut worker,
+            tracer: NoTrace,
+            epoch: 1,
+        },
+        now,
+    };
+    assert_eq!(rig.out((HOST, 5000), (PEER, 53)).0, OUTER);
+    assert_eq!(rig.out((HOST, 5001), (OTHER_PEER, 53)), (HOST, 5001));
+    // No rule asks for a log: none is written, of neither.
+    assert_eq!((rig.worker.logs.len(), rig.worker.tally.logs), (0, 0));
 }
