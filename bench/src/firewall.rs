@@ -30,8 +30,11 @@ pub const FRAME_BYTES: usize = 60;
 const PORTS: usize = 32_768;
 const FIRST_PORT: usize = 1024;
 
-/// What a home or an office has: connections from inside, masqueraded.
-pub const MASQUERADE: &str = "table inet filter {
+/// A ruleset that lets connections from inside pass and translates their source in one way.
+macro_rules! translating {
+    ($how:literal) => {
+        concat!(
+            "table inet filter {
     chain forward {
         type filter hook forward priority filter; policy drop
         ct state vmap { established : accept, related : accept, invalid : drop }
@@ -41,24 +44,20 @@ pub const MASQUERADE: &str = "table inet filter {
 table ip nat {
     chain postrouting {
         type nat hook postrouting priority srcnat; policy accept
-        oifname \"outside\" masquerade
+        oifname \"outside\" ",
+            $how,
+            "
     }
-}";
+}"
+        )
+    };
+}
+
+/// What a home or an office has: connections from inside, masqueraded.
+pub const MASQUERADE: &str = translating!("masquerade");
 
 /// The same with a pool of [`OUTER_ADDRESSES`] addresses.
-pub const POOL: &str = "table inet filter {
-    chain forward {
-        type filter hook forward priority filter; policy drop
-        ct state vmap { established : accept, related : accept, invalid : drop }
-        iifname \"inside\" accept
-    }
-}
-table ip nat {
-    chain postrouting {
-        type nat hook postrouting priority srcnat; policy accept
-        oifname \"outside\" snat to 203.0.113.0-203.0.113.31 persistent
-    }
-}";
+pub const POOL: &str = translating!("snat to 203.0.113.0-203.0.113.31 persistent");
 
 /// 10.0.0.0/8 lies inside, the router's outer addresses are its own, all else lies outside.
 #[derive(Debug)]
@@ -80,6 +79,22 @@ impl Fib for Routes {
             mtu: 1500,
             next_hop: query.address,
         }
+    }
+}
+
+/// Sizes of the tables of one worker for `connections` connections over IPv4.
+pub fn sizes(connections: usize) -> Sizes {
+    Sizes {
+        connections4: connections,
+        connections6: 64,
+        sources: 64,
+        expectations: 64,
+        nat: NatSizes {
+            mappings: connections,
+            addresses: OUTER_ADDRESSES as usize,
+            permits: 64,
+        },
+        workers: 1,
     }
 }
 

@@ -34,6 +34,7 @@ programs! {
     exhaustion,
     fw_mem,
     fw_shared,
+    fw_takeover,
     graph_forward,
     icount,
     idle_policy,

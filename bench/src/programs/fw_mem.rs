@@ -348,7 +348,9 @@ const ROWS: &[Row] = &[
     ("udp_many", "established UDP, many flows", "ns/packet"),
     ("udp_many_limit", "  only made and parsed", "ns/packet"),
     ("tcp_1", "established TCP, 1 flow", "ns/packet"),
+    ("tcp_1_limit", "  only made and parsed", "ns/packet"),
     ("tcp_many", "established TCP, many flows", "ns/packet"),
+    ("tcp_many_limit", "  only made and parsed", "ns/packet"),
     ("new", "new TCP connections, 32,768 endpoints inside", "1/s"),
     ("new_mapped", "new TCP connections, each with a mapping of its own", "1/s"),
     ("cookies", "SYNs answered by a cookie", "1/s"),
@@ -364,17 +366,19 @@ fn subject(name: &str, arguments: &Arguments) -> Box<dyn FnMut() -> f64> {
         let mut subject = Established::new(flows, packets, udp);
         Box::new(move || subject.pass()) as Box<dyn FnMut() -> f64>
     };
-    let limit = |flows| {
-        let mut subject = Established::new(flows, packets, true);
+    let limit = |flows, udp| {
+        let mut subject = Established::new(flows, packets, udp);
         Box::new(move || subject.limit()) as Box<dyn FnMut() -> f64>
     };
     match name {
         "udp_1" => established(1, true),
-        "udp_1_limit" => limit(1),
+        "udp_1_limit" => limit(1, true),
         "udp_many" => established(flows, true),
-        "udp_many_limit" => limit(flows),
+        "udp_many_limit" => limit(flows, true),
         "tcp_1" => established(1, false),
+        "tcp_1_limit" => limit(1, false),
         "tcp_many" => established(flows, false),
+        "tcp_many_limit" => limit(flows, false),
         "new" => Box::new(new_connections(MASQUERADE, Tuple::shared, flows)),
         "new_mapped" => Box::new(new_connections(POOL, Tuple::own, flows)),
         "cookies" => Box::new(cookies(packets)),
@@ -426,9 +430,9 @@ pub(crate) fn main() {
     report.table(table);
     let net = |name: &str, limit: &str| figure(name) - figure(limit);
     report.figure("udp_1_ns", net("udp_1", "udp_1_limit"));
-    report.figure("tcp_1_ns", net("tcp_1", "udp_1_limit"));
+    report.figure("tcp_1_ns", net("tcp_1", "tcp_1_limit"));
     report.figure("udp_many_ns", net("udp_many", "udp_many_limit"));
-    report.figure("tcp_many_ns", net("tcp_many", "udp_many_limit"));
+    report.figure("tcp_many_ns", net("tcp_many", "tcp_many_limit"));
     report.figure("new_connections_per_s", figure("new"));
     report.figure("new_mapped_connections_per_s", figure("new_mapped"));
     report.figure("cookies_per_s", figure("cookies"));
