@@ -81,16 +81,6 @@ pub fn parse<T: clap::Parser>() -> T {
     T::parse_from(std::env::args().skip(1))
 }
 
-/// Makes the calling thread, and those that it will start, real-time ones where that is allowed, so that
-/// what else the machine does disturbs less, and says in the report which it is. Whoever calls it must
-/// pause now and then: the kernel takes the core from real-time threads that do not.
-pub fn run_in_real_time(report: &mut Report) {
-    report.note(match io::cpu::set_real_time(0, 1) {
-        Ok(()) => "measured threads are real-time ones (SCHED_FIFO)",
-        Err(_) => "measured threads are normal ones: real-time ones are not permitted",
-    });
-}
-
 /// Finds the `tidegate` program beside the running one, where cargo puts both.
 ///
 /// # Errors

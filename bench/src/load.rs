@@ -18,10 +18,9 @@ use wire::Instant;
 const FRAMES: u32 = 4096;
 /// Time before a packet is due from which on the source does not sleep, nanoseconds.
 const AWAKE_NS: f64 = 150_000.0;
-/// Others get the source's core for so long in each so long: a real-time thread that never pauses is
-/// stopped by force, for much longer.
-const PAUSE: Duration = Duration::from_millis(1);
-const PAUSE_EVERY: Duration = Duration::from_millis(16);
+/// A source that did not run for so long starts anew: a burst of all that was due meanwhile would show the
+/// machine, not the worker.
+const AWAY: Duration = Duration::from_millis(1);
 /// Frames that the ring holds.
 const DEPTH: usize = 2048;
 
@@ -203,8 +202,8 @@ impl Source {
         }
     }
 
-    /// Sends `rate_pps` for `time` and returns, with short pauses; `f64::INFINITY` sends as fast as the ring
-    /// takes.
+    /// Sends `rate_pps` for `time` and returns; `f64::INFINITY` sends as fast as the ring takes. What was due
+    /// while the machine had the core away for long is not made up for.
     pub fn send(&mut self, rate_pps: f64, time: Duration) {
         let start = io::cpu::now();
         if rate_pps == 0.0 {
@@ -213,7 +212,7 @@ impl Source {
         }
         let gap_ns = 1e9 / rate_pps;
         let mut next_ns = start.as_ns() as f64 + self.gap(gap_ns);
-        let mut paused = start;
+        let mut last = start;
         loop {
             let now = io::cpu::now();
             if now - start >= time {
@@ -225,16 +224,13 @@ impl Source {
                 let left = (time - (now - start)).as_nanos() as f64;
                 let sleep_ns = (early_ns - AWAKE_NS).min(left);
                 std::thread::sleep(Duration::from_nanos(sleep_ns as u64));
-                paused = io::cpu::now();
+                last = io::cpu::now();
                 continue;
             }
-            if now - paused >= PAUSE_EVERY {
-                std::thread::sleep(PAUSE);
-                paused = io::cpu::now();
-                // What was not sent meanwhile is not made up for.
-                next_ns = paused.as_ns() as f64 + self.gap(gap_ns);
-                continue;
+            if now - last > AWAY {
+                next_ns = now.as_ns() as f64 + self.gap(gap_ns);
             }
+            last = now;
             while next_ns <= now.as_ns() as f64 && !self.batch.is_full() {
                 next_ns += self.gap(gap_ns);
                 let Some(mut frame) = self.pool.alloc() else {

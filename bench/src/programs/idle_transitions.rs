@@ -36,9 +36,6 @@ struct Arguments {
     delay_ns: u64,
 }
 
-/// Interval at which others get the source's core for a moment.
-const PAUSE_EVERY: Duration = Duration::from_millis(16);
-
 /// A worker, the packet on its way to it, and the time of the next.
 struct Pair {
     source: Source,
@@ -109,7 +106,6 @@ pub(crate) fn main() {
     let arguments = bench::parse::<Arguments>();
     let mut out = Report::new("idle_transitions");
     let cpus = io::cpu::allowed().unwrap_or_default();
-    bench::run_in_real_time(&mut out);
     let mut pairs: Vec<Pair> = (0..arguments.workers)
         .map(|_| Pair::start(cpus.get(1).copied()))
         .collect();
@@ -119,7 +115,6 @@ pub(crate) fn main() {
     }
     let mut random = Random::new(1);
     let (start, mut lost) = (Instant::now(), 0_u64);
-    let mut paused = start;
     while pairs.iter().map(Pair::transitions).sum::<u64>() < arguments.transitions
         || start.elapsed() < Duration::from_secs(arguments.seconds)
     {
@@ -127,10 +122,6 @@ pub(crate) fn main() {
             for pair in &mut pairs {
                 lost += pair.look(&mut random, arguments.delay_ns);
             }
-        }
-        if paused.elapsed() > PAUSE_EVERY {
-            std::thread::sleep(Duration::from_millis(1));
-            paused = Instant::now();
         }
     }
     let elapsed = start.elapsed();

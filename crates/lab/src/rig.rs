@@ -147,7 +147,7 @@ pub struct Rig {
 enum Device {
     Node(NodeProcess),
     Libpcap(libpcap::Forwarder),
-    Testpmd(Testpmd),
+    Testpmd(#[expect(dead_code, reason = "its drop ends the process")] Testpmd),
     Passive,
 }
 
@@ -213,25 +213,16 @@ impl Rig {
         Ok(move |plan: &TrialPlan| tester.run(&profile, plan))
     }
 
-    /// Lets the device under test, the kernel's receiving for it, and the calling thread (the tester) run
-    /// before all that the machine does besides. Receiving goes before forwarding, as it does where both
-    /// are normal: interrupts come first. The tester has to pause between trials.
+    /// Lets the kernel's receiving go before the forwarding on the same core, as it does where interrupts do
+    /// it; its threads are else given turns with a forwarder that polls. All other threads stay normal ones:
+    /// a real-time thread that does not pause starves what the kernel does in threads, and is stopped for
+    /// 50 ms of every second. Does nothing where the receiving has no threads of its own.
     ///
     /// # Errors
     /// The kernel does not allow it.
-    pub fn run_in_real_time(&self) -> std::io::Result<()> {
-        io::cpu::set_real_time(0, 1)?;
-        let threads = match &self.device {
-            Device::Node(node) => threads(node.pid(), |_| true)?,
-            Device::Libpcap(_) => threads(std::process::id(), |name| name == "libpcap")?,
-            Device::Testpmd(testpmd) => testpmd.forwarding_thread().into_iter().collect(),
-            Device::Passive => Vec::new(),
-        };
-        for thread in threads {
-            io::cpu::set_real_time(thread, 1)?;
-        }
+    pub fn receive_before_forwarding(&self) -> std::io::Result<()> {
         for &thread in &self.napi_threads {
-            io::cpu::set_real_time(thread, 2)?;
+            io::cpu::set_real_time(thread, 1)?;
         }
         Ok(())
     }
@@ -371,19 +362,6 @@ impl Rig {
             format!("; the node says: {log}")
         }))
     }
-}
-
-/// Lists the threads of a process whose names are wanted.
-fn threads(process: u32, wanted: impl Fn(&str) -> bool) -> std::io::Result<Vec<i32>> {
-    let mut threads = Vec::new();
-    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        let task = task?;
-        // A thread may end meanwhile.
-        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-        let id: Option<i32> = task.file_name().to_str().and_then(|id| id.parse().ok());
-        threads.extend(id.filter(|_| wanted(name.trim())));
-    }
-    Ok(threads)
 }
 
 /// Opens a port of the tester.

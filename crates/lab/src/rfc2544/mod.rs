@@ -17,11 +17,19 @@ pub use report::{Report, Step, run};
 /// How often a rate that is not confirmed is lowered before the device is said to lose frames at any.
 const STEPS_DOWN: u32 = 50;
 
+/// Step away from a guessed rate until it is between bounds, as a share of the rate.
+const GUESS: f64 = 0.1;
+
 /// How carefully to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// How long each trial sends. RFC 2544 section 24 wants 60 s for a final result.
     pub trial: Duration,
+    /// How long each trial that confirms a result sends; `None`: as long as the others.
+    pub confirmation: Option<Duration>,
+    /// Where to begin the search, packets a second: a rate that a similar trial found, e.g. with frames of
+    /// another size. `None` begins at the rate that comes through when everything is offered.
+    pub guess_pps: Option<f64>,
     /// How long to wait for stragglers after the last arrival. RFC 2544 section 23 wants 2 s.
     pub drain: Duration,
     /// Stop searching when the bounds are this close, as a share of the upper one.
@@ -43,6 +51,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             trial: Duration::from_millis(500),
+            confirmation: None,
+            guess_pps: None,
             drain: Duration::from_millis(20),
             resolution: 0.01,
             confirmations: 3,
@@ -161,13 +171,17 @@ impl<'a, 'd> Search<'a, 'd> {
     }
 
     fn trial(&mut self, load: Load) -> Trial {
+        self.trial_of(load, self.options.trial)
+    }
+
+    fn trial_of(&mut self, load: Load, time: Duration) -> Trial {
         let load = match (load, self.options.max_pps) {
             (Load::Unpaced, Some(max)) => Load::Rate(max),
             (load, _) => load,
         };
         let plan = TrialPlan {
             drain: self.options.drain,
-            ..TrialPlan::new(load, self.options.trial)
+            ..TrialPlan::new(load, time)
         };
         self.trials += 1;
         (self.device)(&plan)
@@ -175,14 +189,14 @@ impl<'a, 'd> Search<'a, 'd> {
 
     /// Runs a trial at `pps`, again if there was loss or the tester fell behind, up to the number of
     /// retries; returns the last.
-    fn forgiving_trial(&mut self, pps: f64) -> Trial {
-        let mut trial = self.trial(Load::Rate(pps));
+    fn forgiving_trial(&mut self, pps: f64, time: Duration) -> Trial {
+        let mut trial = self.trial_of(Load::Rate(pps), time);
         for _ in 0..self.options.retries {
             let lost = !passed(&trial);
             if !lost && !self.fell_behind(&trial, pps) {
                 break;
             }
-            trial = self.trial(Load::Rate(pps));
+            trial = self.trial_of(Load::Rate(pps), time);
             self.forgiven += u32::from(lost && passed(&trial));
         }
         trial
@@ -199,13 +213,14 @@ impl<'a, 'd> Search<'a, 'd> {
         let saturated_pps = saturated.offered_pps * (1.0 - saturated.loss_ratio());
         let mut limit = Limit::Device;
         let (mut low, mut high) = (0.0, self.top_pps);
-        let mut next = saturated_pps.min(high);
+        let guess_pps = self.options.guess_pps.filter(|&guess| guess >= 1.0);
+        let mut next = guess_pps.unwrap_or(saturated_pps).min(high);
         if passed(&saturated) {
             // Unpaced bursts are harder than a paced rate, but say nothing about a rate that holds.
             limit = Limit::Tester;
         }
         while high - low > self.options.resolution * high && high >= 1.0 {
-            let trial = self.forgiving_trial(next);
+            let trial = self.forgiving_trial(next, self.options.trial);
             if !passed(&trial) {
                 high = next;
             } else if self.fell_behind(&trial, next) {
@@ -227,6 +242,12 @@ impl<'a, 'd> Search<'a, 'd> {
             if low > 0.0 {
                 next = next.min(low * 2.0);
             }
+            // Near a guess there are bounds on both sides soon.
+            if guess_pps.is_some() && low == 0.0 {
+                next = next.max(high * (1.0 - GUESS));
+            } else if guess_pps.is_some() && high == self.top_pps {
+                next = next.min(low * (1.0 + GUESS));
+            }
         }
         self.confirm(low, limit, saturated_pps)
     }
@@ -234,12 +255,13 @@ impl<'a, 'd> Search<'a, 'd> {
     /// Repeats the trial at the rate found; steps down while a repetition loses frames.
     fn confirm(&mut self, found_pps: f64, limit: Limit, saturated_pps: f64) -> Throughput {
         let (mut pps, mut limit, mut latency) = (found_pps, limit, None);
+        let time = self.options.confirmation.unwrap_or(self.options.trial);
         'rates: for _ in 0..STEPS_DOWN {
             if pps < 1.0 {
                 break;
             }
             for _ in 0..self.options.confirmations.max(1) {
-                let trial = self.forgiving_trial(pps);
+                let trial = self.forgiving_trial(pps, time);
                 if !passed(&trial) {
                     pps *= 1.0 - self.options.resolution * 2.0;
                     limit = Limit::Device;
@@ -353,6 +375,45 @@ mod tests {
             assert!(found.trials < 30, "{limit}: {found:?}");
             assert_eq!(found.limit, Limit::Device, "{limit}");
         }
+    }
+
+    #[test]
+    fn a_good_guess_saves_trials_and_a_bad_one_does_no_harm() {
+        let found = |guess_pps| {
+            let options = Options {
+                guess_pps,
+                confirmations: 1,
+                ..Options::default()
+            };
+            measure_throughput(&options, &mut simulated(300_000.0, 0.0, 2e6))
+        };
+        let without = found(None);
+        for guess_pps in [1.0, 1e4, 270e3, 299e3, 320e3, 1.5e6, 1e9] {
+            let with = found(Some(guess_pps));
+            let error = (300e3 - with.zero_loss_pps) / 300e3;
+            assert!((-0.0001..=0.0102).contains(&error), "{guess_pps}: {with:?}");
+            assert_eq!(with.limit, Limit::Device, "{guess_pps}");
+        }
+        let good = found(Some(290e3));
+        assert!(good.trials < without.trials, "{good:?}, {without:?}");
+    }
+
+    #[test]
+    fn confirmations_may_be_longer() {
+        let mut device = simulated(300_000.0, 0.0, 2e6);
+        let options = Options {
+            trial: Duration::from_millis(100),
+            confirmation: Some(Duration::from_secs(1)),
+            confirmations: 1,
+            ..Options::default()
+        };
+        let mut times = Vec::new();
+        measure_throughput(&options, &mut |plan: &TrialPlan| {
+            times.push(plan.duration);
+            device(plan)
+        });
+        assert_eq!(times.pop(), Some(Duration::from_secs(1)));
+        assert!(times.iter().all(|&time| time == Duration::from_millis(100)));
     }
 
     #[test]
