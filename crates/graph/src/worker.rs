@@ -197,7 +197,8 @@ impl Worker {
             before: Before::Pass,
             accounted: now,
             published: now,
-            cpu_read: now,
+            // At the first pass: what is learned from the CPU time begins there.
+            cpu_read: Instant::ZERO,
             held_spins: 0,
             held_pkts: 0,
             life: Life::Running,

@@ -9,7 +9,10 @@
 //!   way through scheduler and idle states as one by timer, also what a wake-up adds. In Poll and Wait a
 //!   rare short nap, a probe, keeps it up to date: at start, and only while packets come;
 //! * the nap's length: the longest after which no more than one packet in a hundred has waited longer than
-//!   the budget, bounded by what a ring can hold at the rate seen;
+//!   the budget, bounded by what a ring can hold at the rate seen. Where sleeps that end very late make
+//!   that many already, shorter naps would only make more of them: it is the length with the fewest;
+//! * the share of packets that wait too long for wake-ups by interrupt, which grows with the rate, as more
+//!   packets wait for one late wake-up;
 //! * the CPU time of a wake-up and of a nap, learned from the thread's own CPU time;
 //! * how often interrupts would come: counted in Wait, estimated from the share of naps that found
 //!   something in Nap, from the passes that found something in Poll.
@@ -66,9 +69,17 @@ const PROBE_SHARE: u32 = 400;
 /// Naps from which on the lateness counts as known: as many are made at the start.
 const KNOWN: u32 = 192;
 /// Naps after which all that were seen lose half of their weight: in Nap, where they are many, and elsewhere.
-const MEMORY: (u32, u32) = (8192, 256);
-/// Share of packets that naps may delay more than the budget: a little less than a 99th percentile allows.
-const OVER_BUDGET: f64 = 0.006;
+const MEMORY: (u32, u32) = (8192, 512);
+/// Least and most CPU time that a nap or a wake-up may seem to take, nanoseconds.
+const COST_NS: (f64, f64) = (1_000.0, 200_000.0);
+/// Share of packets that a 99th percentile lets wait for longer than the budget.
+const OVER_BUDGET: f64 = 0.01;
+/// Part of it that a nap's length is chosen for; part up to which naps are begun with.
+const NAP_OVER: (f64, f64) = (0.5, 0.85);
+/// Doubt about what few sleeps show: this by the root of their number, less what many leave (8,192).
+const DOUBT: (f64, f64) = (32.0, 0.35);
+/// Share of the budget that is kept back: lateness changes faster than it is learned.
+const MARGIN: f64 = 1.0 / 32.0;
 /// Share of the budget that a wake-up may take, in Wait, and for a change to Wait.
 const WAIT_SHARE: (f64, f64) = (1.0, 0.8);
 /// Interval at which a budget that only polling or napping meets is held against the rate.
@@ -111,14 +122,12 @@ struct Window {
     wakes: u32,
     /// Time between an empty pass and the next pass.
     idle_ns: u64,
-    cpu: Duration,
 }
 
 impl Window {
-    fn at(start: Instant, cpu: Duration) -> Self {
+    fn at(start: Instant) -> Self {
         Self {
             start,
-            cpu,
             ..Self::default()
         }
     }
@@ -139,6 +148,18 @@ impl Window {
     }
 }
 
+/// What was slept since the CPU time was told last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sleeps {
+    start: Instant,
+    /// The CPU time then; `None` if the state changed since.
+    cpu: Option<Duration>,
+    naps: u32,
+    wakes: u32,
+    /// Time in naps.
+    asleep: Duration,
+}
+
 /// The machine.
 #[derive(Debug)]
 pub struct Hybrid {
@@ -150,7 +171,13 @@ pub struct Hybrid {
     flips: u64,
     level: u32,
     nap: Duration,
+    /// Share of packets that such naps would let wait for longer than the budget.
+    nap_over: f64,
+    /// The same for sleeps until an interrupt, at the budget and at the part of it for a change to Wait.
+    wait_over: (f64, f64),
     late: Lateness,
+    /// Time from the last look of a pass to the start of the nap after it.
+    before_nap_ns: f64,
     /// The 99th percentile of that, or the first guess.
     tail_ns: f64,
     /// Enough naps were seen.
@@ -170,7 +197,10 @@ pub struct Hybrid {
     wakes: u32,
     /// Interval of probes in Poll.
     probe_every: Duration,
+    sleeps: Sleeps,
     cpu: Duration,
+    /// It was told since the last pass.
+    cpu_is_new: bool,
 }
 
 impl Hybrid {
@@ -184,24 +214,29 @@ impl Hybrid {
             flips: 0,
             level: 0,
             nap: config.nap_min,
+            nap_over: 0.0,
+            wait_over: (0.0, 0.0),
+            before_nap_ns: 1_000.0,
             late: Lateness::new(Duration::from_micros(10)),
             tail_ns: config.wake.as_nanos() as f64,
             is_known: false,
             wake_cost_ns: 17_000.0,
             nap_cost_ns: 14_000.0,
             rate_pps: 0.0,
-            fast: Window::at(now, Duration::ZERO),
-            slow: Window::at(now, Duration::ZERO),
-            rate: Window::at(now, Duration::ZERO),
+            fast: Window::at(now),
+            slow: Window::at(now),
+            rate: Window::at(now),
             busy: None,
             last_pkts: now,
             last_pass: now,
             last_nap: now,
             wakes: 0,
             probe_every: PROBE_EVERY,
+            sleeps: Sleeps::default(),
             cpu: Duration::ZERO,
+            cpu_is_new: false,
         };
-        hybrid.nap = hybrid.nap_length();
+        hybrid.choose_nap();
         hybrid
     }
 
@@ -233,9 +268,10 @@ impl Hybrid {
         Duration::from_nanos(self.tail_ns as u64)
     }
 
-    /// Tells the CPU time of the thread so far.
+    /// Tells the CPU time of the thread so far; call it right before [`Hybrid::pass`].
     pub fn cpu_time(&mut self, cpu: Duration) {
         self.cpu = cpu;
+        self.cpu_is_new = true;
     }
 
     /// Takes what a pass found and decides what to do if it was nothing.
@@ -257,11 +293,24 @@ impl Hybrid {
                     MEMORY.1
                 };
                 self.late.record(late, memory);
+                if self.state == State::Nap {
+                    let awake_ns = gap.saturating_sub(self.nap + late).as_nanos() as f64;
+                    self.before_nap_ns += (awake_ns - self.before_nap_ns) / 64.0;
+                }
                 self.is_known |= self.late.weight() >= KNOWN;
+                let asked = match self.state {
+                    State::Nap => self.nap,
+                    State::Poll | State::Wait => self.config.nap_min,
+                };
+                self.sleeps.naps += 1;
+                self.sleeps.asleep += asked + late;
                 self.last_nap = now;
                 self.wakes = 0;
             }
-            Before::Interrupt => self.wakes += 1,
+            Before::Interrupt => {
+                self.sleeps.wakes += 1;
+                self.wakes += 1;
+            }
             Before::Pass | Before::Other => {}
         }
         self.fast.count(pass, idle);
@@ -282,6 +331,9 @@ impl Hybrid {
             }
         } else {
             self.busy = None;
+        }
+        if core::mem::take(&mut self.cpu_is_new) {
+            self.learn_costs(now);
         }
         if now - self.fast.start >= FAST {
             self.review(now);
@@ -312,8 +364,8 @@ impl Hybrid {
     #[cold]
     fn review(&mut self, now: Instant) {
         let fast = self.fast;
-        self.learn(&fast, now);
-        self.fast = Window::at(now, self.cpu);
+        self.learn_rate(&fast, now);
+        self.fast = Window::at(now);
         for window in [&mut self.slow, &mut self.rate] {
             window.pkts += fast.pkts;
             window.hits += fast.hits;
@@ -327,7 +379,7 @@ impl Hybrid {
             let asleep = self.config.nap_min + self.lateness();
             self.probe_every = PROBE_EVERY.max(asleep * PROBE_SHARE);
         }
-        self.nap = self.nap_length();
+        self.choose_nap();
         let next = self
             .follow_step(&fast, now)
             .or_else(|| self.keep_budget(now))
@@ -337,24 +389,43 @@ impl Hybrid {
         }
     }
 
-    /// Learns costs and the rate.
-    fn learn(&mut self, fast: &Window, now: Instant) {
+    fn learn_rate(&mut self, fast: &Window, now: Instant) {
         let elapsed_ns = (now - fast.start).as_nanos() as f64;
         let rate_pps = fast.pkts as f64 * 1e9 / elapsed_ns;
         // Up at once, down slowly: a nap must never be too long for the ring.
         self.rate_pps = rate_pps.max(self.rate_pps * 0.8 + rate_pps * 0.2);
-        let cpu_ns = self.cpu.saturating_sub(fast.cpu).as_nanos() as f64;
-        if cpu_ns == 0.0 || fast.cpu.is_zero() {
-            return;
-        }
-        let (cost_ns, events) = match self.state {
-            State::Poll => return,
-            State::Nap => (&mut self.nap_cost_ns, fast.naps),
-            State::Wait => (&mut self.wake_cost_ns, fast.wakes + fast.naps),
+    }
+
+    /// Learns what a nap or a wake-up costs from the CPU time between two passes before which it was told.
+    #[cold]
+    fn learn_costs(&mut self, now: Instant) {
+        let next = Sleeps {
+            start: now,
+            cpu: Some(self.cpu),
+            ..Sleeps::default()
         };
-        if events >= 10 {
-            let seen_ns = (cpu_ns / f64::from(events)).clamp(1_000.0, 200_000.0);
-            *cost_ns += (seen_ns - *cost_ns) * 0.1;
+        let sleeps = core::mem::replace(&mut self.sleeps, next);
+        let Some(cpu) = sleeps.cpu else {
+            return;
+        };
+        let spent_ns = self.cpu.saturating_sub(cpu).as_nanos() as f64;
+        let (cost_ns, events, spent_ns, weight) = match self.state {
+            // What the time awake does not explain went into naps: probes, of which there are many at the
+            // start.
+            State::Poll => {
+                let awake = (now - sleeps.start).saturating_sub(sleeps.asleep);
+                let naps_ns = spent_ns - awake.as_nanos() as f64;
+                (&mut self.nap_cost_ns, sleeps.naps, naps_ns, 0.5)
+            }
+            State::Nap => (&mut self.nap_cost_ns, sleeps.naps, spent_ns, 0.1),
+            State::Wait => {
+                let events = sleeps.naps + sleeps.wakes;
+                (&mut self.wake_cost_ns, events, spent_ns, 0.1)
+            }
+        };
+        if events >= 10 && spent_ns > 0.0 {
+            let seen_ns = (spent_ns / f64::from(events)).clamp(COST_NS.0, COST_NS.1);
+            *cost_ns += (seen_ns - *cost_ns) * weight;
         }
     }
 
@@ -389,13 +460,13 @@ impl Hybrid {
             if elapsed < RATE {
                 return None;
             }
-            self.rate = Window::at(now, self.cpu);
+            self.rate = Window::at(now);
             return (rate.wakes >= RATE_WAKES).then_some(best);
         }
         if elapsed < self.scaled(4 * RATE) {
             return (self.state == State::Nap && best == State::Poll).then_some(best);
         }
-        self.rate = Window::at(now, self.cpu);
+        self.rate = Window::at(now);
         let few = u64::from(rate.hits) < u64::from(RATE_HITS) << self.level;
         few.then_some(State::Wait)
     }
@@ -406,7 +477,7 @@ impl Hybrid {
         if now - slow.start < self.scaled(self.config.dwell) {
             return None;
         }
-        self.slow = Window::at(now, self.cpu);
+        self.slow = Window::at(now);
         let elapsed_ns = (now - slow.start).as_nanos() as u64;
         let (cost, wakes) = match self.state {
             State::Wait => {
@@ -437,43 +508,68 @@ impl Hybrid {
         self.state = next;
         self.since = now;
         self.flips += 1;
-        self.nap = self.nap_length();
-        self.fast = Window::at(now, self.cpu);
+        self.choose_nap();
+        self.fast = Window::at(now);
         self.slow = self.fast;
         self.rate = self.fast;
+        self.sleeps.cpu = None;
     }
 
-    /// Returns the nap that the budget allows, at the lateness and the rate seen.
-    fn nap_length(&self) -> Duration {
-        // Much of a nap's cost is going to sleep: packets that come in that time wait for it too.
-        let budget_ns = self.config.latency_budget.as_nanos() as f64 - self.nap_cost_ns;
+    /// Chooses the nap that the budget allows, at the lateness and the rate seen, and tells what share of
+    /// packets it and sleeps until an interrupt would let wait for longer.
+    fn choose_nap(&mut self) {
+        let budget_ns = self.config.latency_budget.as_nanos() as f64;
+        let left_ns = budget_ns * (1.0 - MARGIN) - self.before_nap_ns;
         let ring_ns =
             f64::from(self.config.backlog_pkts) * 1e9 / self.rate_pps.max(1.0) - self.tail_ns;
         let max_ns = ring_ns.min(self.config.nap_max.as_nanos() as f64);
         let nap_ns = if self.is_known {
-            self.late.longest_nap_ns(budget_ns, OVER_BUDGET, max_ns)
+            let share = OVER_BUDGET * NAP_OVER.0;
+            let (nap_ns, over) = self.late.longest_nap_ns(left_ns, share, max_ns);
+            self.nap_over = over;
+            let (pkts_per_ns, awake_ns) = (self.rate_pps / 1e9, self.wake_cost_ns);
+            let wait_over = |budget_ns| self.late.wait_share_over(budget_ns, pkts_per_ns, awake_ns);
+            self.wait_over = (
+                wait_over(budget_ns * WAIT_SHARE.0),
+                wait_over(budget_ns * WAIT_SHARE.1),
+            );
+            nap_ns
         } else {
-            max_ns.min(budget_ns - self.tail_ns)
+            max_ns.min(left_ns - self.tail_ns)
         };
-        Duration::from_nanos(nap_ns.max(1_000.0) as u64)
+        self.nap = Duration::from_nanos(nap_ns.max(1_000.0) as u64);
+    }
+
+    /// Returns the share of late packets from which on the state is left: more where few sleeps were seen,
+    /// since a few late ones may be chance, and to poll for nothing costs most.
+    fn over_to_leave(&self) -> f64 {
+        let doubt = DOUBT.0 / f64::from(self.late.weight().max(1)).sqrt();
+        OVER_BUDGET * (1.0 + (doubt - DOUBT.1).max(0.0))
     }
 
     fn nap_meets_budget(&self) -> bool {
         // Once napping, less is enough: lateness wavers.
-        let least = if self.state == State::Nap {
-            self.config.nap_min / 2
+        let (least, over) = if self.state == State::Nap {
+            (self.config.nap_min / 2, self.over_to_leave())
         } else {
-            self.config.nap_min + self.config.latency_budget / 16
+            (
+                self.config.nap_min + self.config.latency_budget / 16,
+                OVER_BUDGET * NAP_OVER.1,
+            )
         };
-        self.nap >= least
+        self.nap >= least && self.nap_over <= over
     }
 
     fn wait_meets_budget(&self) -> bool {
-        let share = if self.state == State::Wait {
-            WAIT_SHARE.0
-        } else {
-            WAIT_SHARE.1
-        };
+        let waits = self.state == State::Wait;
+        if self.is_known {
+            return if waits {
+                self.wait_over.0 <= self.over_to_leave()
+            } else {
+                self.wait_over.1 <= OVER_BUDGET
+            };
+        }
+        let share = if waits { WAIT_SHARE.0 } else { WAIT_SHARE.1 };
         self.tail_ns <= self.config.latency_budget.as_nanos() as f64 * share
     }
 
@@ -501,9 +597,10 @@ impl Hybrid {
     }
 
     /// Returns the wake-ups a second for so many arrivals a second: those that come while the worker is
-    /// awake wake nobody.
+    /// awake, or on its way, wake nobody.
     fn absorbed(&self, arrivals_per_s: f64) -> f64 {
-        arrivals_per_s / (1.0 + arrivals_per_s * self.wake_cost_ns / 1e9)
+        let wake_ns = self.wake_cost_ns + self.late.mean_ns();
+        arrivals_per_s / (1.0 + arrivals_per_s * wake_ns / 1e9)
     }
 }
 
