@@ -336,8 +336,7 @@ fn raw_wakes_us(rate: f64, window: Duration) -> Vec<f64> {
         ringer.0.ring();
     }
     over.store(true, Ordering::Relaxed);
-    let samples = sleeper.join().expect("the sleeper ends");
-    samples
+    sleeper.join().expect("the sleeper ends")
 }
 
 /// Returns a quantile of samples.
