@@ -16,10 +16,23 @@ pub trait TxSink {
 /// Keeps frames in memory, buffers reused: for tests and links within a process.
 #[derive(Debug, Default)]
 pub struct FrameList {
-    frames: VecDeque<Vec<u8>>,
+    frames: VecDeque<Kept>,
     spare: Vec<Vec<u8>>,
-    reserved: Option<Vec<u8>>,
+    reserved: Option<Kept>,
     limit: usize,
+}
+
+/// A frame at the start of a buffer that may be longer.
+#[derive(Debug, Default)]
+struct Kept {
+    buffer: Vec<u8>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn as_slice(&self) -> &[u8] {
+        self.buffer.get(..self.bytes).unwrap_or_default()
+    }
 }
 
 impl FrameList {
@@ -40,11 +53,13 @@ impl FrameList {
     }
     /// Returns the frames, oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.frames.iter().map(Vec::as_slice)
+        self.frames.iter().map(Kept::as_slice)
     }
     /// Takes the oldest frame; give it back by [`recycle`](Self::recycle).
     pub fn pop(&mut self) -> Option<Vec<u8>> {
-        self.frames.pop_front()
+        let mut kept = self.frames.pop_front()?;
+        kept.buffer.truncate(kept.bytes);
+        Some(kept.buffer)
     }
     /// Gives a buffer back for later frames.
     pub fn recycle(&mut self, frame: Vec<u8>) {
@@ -55,7 +70,7 @@ impl FrameList {
     /// Forgets all frames and keeps their buffers.
     pub fn clear(&mut self) {
         while let Some(frame) = self.frames.pop_front() {
-            self.recycle(frame);
+            self.recycle(frame.buffer);
         }
     }
 }
@@ -65,13 +80,17 @@ impl TxSink for FrameList {
         if self.frames.len() >= self.limit {
             return None;
         }
-        let mut frame = self
-            .reserved
-            .take()
-            .or_else(|| self.spare.pop())
-            .unwrap_or_default();
-        frame.resize(bytes, 0);
-        Some(self.reserved.insert(frame))
+        let mut buffer = match self.reserved.take() {
+            Some(kept) => kept.buffer,
+            None => self.spare.pop().unwrap_or_default(),
+        };
+        if buffer.len() < bytes {
+            buffer.resize(bytes, 0);
+        }
+        self.reserved
+            .insert(Kept { buffer, bytes })
+            .buffer
+            .get_mut(..bytes)
     }
     fn commit(&mut self) {
         if let Some(frame) = self.reserved.take() {

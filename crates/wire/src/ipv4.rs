@@ -255,11 +255,15 @@ impl<'a> Repr<'a> {
         header[PROTOCOL] = self.protocol;
         header[12..16].copy_from_slice(&self.source.octets());
         header[16..].copy_from_slice(&self.destination.octets());
-        let padded = self.options.iter().copied().chain(core::iter::repeat(0));
-        for (to, from) in options.iter_mut().zip(padded) {
-            *to = from;
-        }
-        let sum = checksum::Sum::of(header).add_bytes(options).checksum();
+        let sum = if options.is_empty() {
+            checksum::ipv4_header_20(header)
+        } else {
+            let padded = self.options.iter().copied().chain(core::iter::repeat(0));
+            for (to, from) in options.iter_mut().zip(padded) {
+                *to = from;
+            }
+            checksum::Sum::of(header).add_bytes(options).checksum()
+        };
         header[10..12].copy_from_slice(&sum.to_be_bytes());
         Ok(bytes)
     }

@@ -3,6 +3,7 @@
 pub mod option;
 
 use crate::bytes::{be16, be32};
+use crate::checksum::Sum;
 use crate::emit::{Addresses, BufferTooShort, length_u16};
 use crate::{DropReason, ip_protocol};
 pub use option::{Options, SackBlocks, TcpOption};
@@ -186,5 +187,149 @@ impl Repr<'_> {
             header[16..18].copy_from_slice(&sum.checksum().to_be_bytes());
         }
         Ok(bytes)
+    }
+}
+
+/// The header of nearly all segments of an established connection: without options, or with timestamps alone, after two
+/// NOPs (RFC 7323 A). Writes what [`Repr`] writes for these, in a fraction of the instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain {
+    /// Source port.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+    /// Sequence number.
+    pub sequence: u32,
+    /// Acknowledgement number.
+    pub acknowledgement: u32,
+    /// Control bits.
+    pub flags: Flags,
+    /// Window, not scaled.
+    pub window: u16,
+    /// Our clock, and the peer's as we saw it last.
+    pub timestamps: Option<(u32, u32)>,
+}
+
+impl Plain {
+    /// Returns the length of the header.
+    #[inline]
+    pub const fn bytes(&self) -> usize {
+        HEADER_BYTES + if self.timestamps.is_some() { 12 } else { 0 }
+    }
+    /// Writes the header before the data, as [`Repr::emit`]. Returns the length of the header.
+    ///
+    /// # Errors
+    /// [`BufferTooShort`]: no room for the header, or more than 65,535 bytes in all.
+    #[inline]
+    pub fn emit(&self, segment: &mut [u8], addresses: &Addresses) -> Result<usize, BufferTooShort> {
+        let length = length_u16(segment)?;
+        let offset_flags = (self.bytes() as u16 / 4) << 12 | self.flags.bits();
+        let [ports, seq, ack, control] = [
+            u32::from(self.source_port) << 16 | u32::from(self.destination_port),
+            self.sequence,
+            self.acknowledgement,
+            u32::from(offset_flags) << 16 | u32::from(self.window),
+        ];
+        let sum = addresses.pseudo_header(ip_protocol::TCP, length);
+        match self.timestamps {
+            Some((value, echo)) => {
+                let stamps = 0x0101_080a;
+                write_words(
+                    segment,
+                    [ports, seq, ack, control, 0, stamps, value, echo],
+                    sum,
+                )
+            }
+            None => write_words(segment, [ports, seq, ack, control, 0], sum),
+        }
+        .ok_or(BufferTooShort)?;
+        Ok(self.bytes())
+    }
+}
+
+/// Writes a header of `N` words and its checksum, to which `sum` is that of the pseudo-header.
+#[inline(always)]
+fn write_words<const N: usize>(segment: &mut [u8], mut words: [u32; N], sum: Sum) -> Option<()> {
+    let (header, data) = segment.split_at_mut_checked(N * 4)?;
+    let sum = words
+        .iter()
+        .fold(sum.add_bytes(data), |sum, word| sum.add_u32(*word));
+    *words.get_mut(CHECKSUM / 4)? = u32::from(sum.checksum()) << 16;
+    let (places, _) = header.as_chunks_mut::<4>();
+    for (place, word) in places.iter_mut().zip(words) {
+        *place = word.to_be_bytes();
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn plain_headers_are_those_of_repr() {
+        let addresses = [
+            Addresses::V4 {
+                source: [192, 0, 2, 1].into(),
+                destination: [198, 51, 100, 255].into(),
+            },
+            Addresses::V6 {
+                source: [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into(),
+                destination: [0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 2].into(),
+            },
+        ];
+        for (length, timestamps) in [
+            (0, None),
+            (1, None),
+            (0, Some((1, 2))),
+            (1448, Some((u32::MAX, 0xdead_beef))),
+            (1449, Some((7, u32::MAX))),
+        ] {
+            for ends in &addresses {
+                let plain = Plain {
+                    source_port: 65_535,
+                    destination_port: 80,
+                    sequence: u32::MAX - 1,
+                    acknowledgement: 0x8000_0001,
+                    flags: Flags::ACK | Flags::PSH | Flags::CWR,
+                    window: 0xfffe,
+                    timestamps,
+                };
+                let options = match timestamps {
+                    Some((value, echo)) => vec![
+                        TcpOption::NoOperation,
+                        TcpOption::NoOperation,
+                        TcpOption::Timestamps { value, echo },
+                    ],
+                    None => vec![],
+                };
+                let repr = Repr {
+                    source_port: plain.source_port,
+                    destination_port: plain.destination_port,
+                    sequence: plain.sequence,
+                    acknowledgement: plain.acknowledgement,
+                    flags: plain.flags,
+                    window: plain.window,
+                    urgent: 0,
+                    options: &options,
+                };
+                let mut fast = vec![0x5a; plain.bytes() + length];
+                let mut slow = fast.clone();
+                assert_eq!(plain.emit(&mut fast, ends), repr.emit(&mut slow, ends));
+                assert_eq!(fast, slow);
+            }
+        }
+        let short = Plain {
+            source_port: 1,
+            destination_port: 2,
+            sequence: 0,
+            acknowledgement: 0,
+            flags: Flags::ACK,
+            window: 0,
+            timestamps: Some((0, 0)),
+        };
+        let mut buffer = [0; 31];
+        assert_eq!(short.emit(&mut buffer, &addresses[0]), Err(BufferTooShort));
     }
 }

@@ -73,11 +73,19 @@ pub(crate) struct Header {
     seq: Seq,
     ack: Seq,
     window: u16,
-    options: [TcpOption<'static>; OPTIONS_MAX],
-    count: usize,
+    timestamps: Option<(u32, u32)>,
+    rare: Rare,
     fast_open: Option<Cookie>,
     /// Mark the packet as ECN-capable.
     pub(crate) is_capable: bool,
+}
+
+/// The options that few segments have.
+#[derive(Clone, Copy, Debug)]
+enum Rare {
+    None,
+    Sack(SackBlocks),
+    Syn(SynOptions),
 }
 
 /// What a SYN offers.
@@ -96,32 +104,76 @@ impl Header {
             seq,
             ack,
             window,
-            options: [TcpOption::NoOperation; OPTIONS_MAX],
-            count: 0,
+            timestamps: None,
+            rare: Rare::None,
             fast_open: None,
             is_capable: false,
         }
     }
-    fn add(&mut self, option: TcpOption<'static>) {
+    /// Adds NOP, NOP, timestamps (RFC 7323 A).
+    pub(crate) fn timestamps(&mut self, value: u32, echo: u32) {
+        self.timestamps = Some((value, echo));
+    }
+    /// Adds NOP, NOP, SACK.
+    pub(crate) fn sack(&mut self, blocks: &[(u32, u32)]) {
+        if !blocks.is_empty() {
+            self.rare = Rare::Sack(SackBlocks::new(blocks));
+        }
+    }
+    /// Adds a SYN's options.
+    pub(crate) fn syn_options(&mut self, offer: SynOptions) {
+        self.rare = Rare::Syn(offer);
+    }
+    pub(crate) fn fast_open(&mut self, cookie: &Cookie) {
+        self.fast_open = Some(*cookie);
+    }
+}
+
+/// The options of a segment, in order.
+#[derive(Debug)]
+struct OptionList<'a> {
+    options: [TcpOption<'a>; OPTIONS_MAX],
+    count: usize,
+}
+
+impl<'a> OptionList<'a> {
+    fn new(header: &'a Header) -> Self {
+        let mut this = Self {
+            options: [TcpOption::NoOperation; OPTIONS_MAX],
+            count: 0,
+        };
+        if let Some((value, echo)) = header.timestamps {
+            this.timestamps(value, echo);
+        }
+        match header.rare {
+            Rare::None => {}
+            Rare::Sack(blocks) => {
+                this.count += 2;
+                this.add(TcpOption::Sack(blocks));
+            }
+            Rare::Syn(offer) => this.syn(offer),
+        }
+        if let Some(cookie) = &header.fast_open {
+            this.add(TcpOption::FastOpen(cookie.as_slice()));
+            // Padded by NOPs, as Linux.
+            let bytes = 2 + cookie.as_slice().len();
+            this.count += bytes.next_multiple_of(4) - bytes;
+            this.count = this.count.min(OPTIONS_MAX);
+        }
+        this
+    }
+    fn add(&mut self, option: TcpOption<'a>) {
         if let Some(slot) = self.options.get_mut(self.count) {
             *slot = option;
             self.count += 1;
         }
     }
-    /// Adds NOP, NOP, timestamps (RFC 7323 A).
-    pub(crate) fn timestamps(&mut self, value: u32, echo: u32) {
+    fn timestamps(&mut self, value: u32, echo: u32) {
         self.count += 2;
         self.add(TcpOption::Timestamps { value, echo });
     }
-    /// Adds NOP, NOP, SACK.
-    pub(crate) fn sack(&mut self, blocks: &[(u32, u32)]) {
-        if !blocks.is_empty() {
-            self.count += 2;
-            self.add(TcpOption::Sack(SackBlocks::new(blocks)));
-        }
-    }
     /// Adds a SYN's options in Linux's order: MSS, SACK permitted and timestamps, NOP and window scale.
-    pub(crate) fn syn_options(&mut self, offer: SynOptions) {
+    fn syn(&mut self, offer: SynOptions) {
         self.add(TcpOption::MaximumSegmentSize(offer.mss));
         match (offer.timestamps, offer.sack) {
             (Some((value, echo)), true) => {
@@ -140,8 +192,8 @@ impl Header {
             self.add(TcpOption::WindowScale(shift));
         }
     }
-    pub(crate) fn fast_open(&mut self, cookie: &Cookie) {
-        self.fast_open = Some(*cookie);
+    fn as_slice(&self) -> &[TcpOption<'a>] {
+        self.options.get(..self.count).unwrap_or_default()
     }
 }
 
@@ -154,43 +206,32 @@ pub(crate) fn emit<S: TxSink>(
     fill: impl FnOnce(&mut [u8]) -> bool,
     sink: &mut S,
 ) -> bool {
-    let mut options = header.options;
-    let mut count = header.count;
-    if let Some(cookie) = &header.fast_open {
-        if let Some(slot) = options.get_mut(count) {
-            *slot = TcpOption::FastOpen(cookie.as_slice());
-        }
-        // Padded by NOPs, as Linux.
-        let bytes = 2 + cookie.as_slice().len();
-        count = (count + 1 + bytes.next_multiple_of(4) - bytes).min(OPTIONS_MAX);
-        return emit_with(
-            path,
-            header,
-            options.get(..count).unwrap_or_default(),
-            data_bytes,
-            fill,
-            sink,
-        );
+    if !matches!(header.rare, Rare::None) || header.fast_open.is_some() {
+        return emit_any(path, header, data_bytes, fill, sink);
     }
-    emit_with(
-        path,
-        header,
-        options.get(..count).unwrap_or_default(),
-        data_bytes,
-        fill,
-        sink,
-    )
+    let plain = tcp::Plain {
+        source_port: path.source_port,
+        destination_port: path.destination_port,
+        sequence: header.seq.0,
+        acknowledgement: header.ack.0,
+        flags: header.flags,
+        window: header.window,
+        timestamps: header.timestamps,
+    };
+    let emit = |segment: &mut [u8]| plain.emit(segment, &path.addresses).is_ok();
+    emit_with(path, header, plain.bytes(), data_bytes, fill, emit, sink)
 }
 
-#[inline]
-fn emit_with<S: TxSink>(
+/// As [`emit`], for any options.
+#[cold]
+fn emit_any<S: TxSink>(
     path: &Path,
     header: &Header,
-    options: &[TcpOption<'_>],
     data_bytes: usize,
     fill: impl FnOnce(&mut [u8]) -> bool,
     sink: &mut S,
 ) -> bool {
+    let options = OptionList::new(header);
     let repr = tcp::Repr {
         source_port: path.source_port,
         destination_port: path.destination_port,
@@ -199,9 +240,22 @@ fn emit_with<S: TxSink>(
         flags: header.flags,
         window: header.window,
         urgent: 0,
-        options,
+        options: options.as_slice(),
     };
-    let header_bytes = repr.bytes();
+    let emit = |segment: &mut [u8]| repr.emit(segment, &path.addresses).is_ok();
+    emit_with(path, header, repr.bytes(), data_bytes, fill, emit, sink)
+}
+
+#[inline]
+fn emit_with<S: TxSink>(
+    path: &Path,
+    header: &Header,
+    header_bytes: usize,
+    data_bytes: usize,
+    fill: impl FnOnce(&mut [u8]) -> bool,
+    emit: impl FnOnce(&mut [u8]) -> bool,
+    sink: &mut S,
+) -> bool {
     let segment_bytes = header_bytes + data_bytes;
     let Some(frame) = sink.reserve(ethernet::HEADER_BYTES + path.ip_bytes() + segment_bytes) else {
         return false;
@@ -213,7 +267,7 @@ fn emit_with<S: TxSink>(
     let Some(data) = segment.get_mut(header_bytes..) else {
         return false;
     };
-    if !fill(data) || repr.emit(segment, &path.addresses).is_err() {
+    if !fill(data) || !emit(segment) {
         return false;
     }
     sink.commit();
