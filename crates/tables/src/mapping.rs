@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A mapping that is removed when dropped, unless somebody else made it.
 #[derive(Debug)]

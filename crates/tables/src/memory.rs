@@ -6,7 +6,7 @@ use core::fmt;
 use core::ops::Deref;
 
 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
-use crate::mapping::Mapping;
+use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
 #[cfg(not(any(loom, shuttle)))]
 use alloc::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
 #[cfg(any(loom, shuttle))]
@@ -75,7 +75,7 @@ pub enum Pages {
     #[default]
     Normal,
     /// Transparent huge pages of 2 MiB by `madvise`; [`Memory::has_huge_pages`] tells if they were
-    /// granted. Without the `std` feature this is `Normal`.
+    /// granted. Without the `std` feature, and for less than one such page, this is `Normal`.
     Huge,
 }
 
@@ -128,14 +128,16 @@ impl<T: Plain> Memory<T> {
         }
     }
 
-    /// Takes `len` zeroed values; with [`Pages::Huge`], from a mapping that asks for huge pages.
+    /// Takes `len` zeroed values; with [`Pages::Huge`], from a mapping that asks for huge pages. What would not fill one
+    /// comes from the heap: the first touch of a huge page zeroes 2 MiB.
     ///
     /// # Panics
     /// As [`Memory::heap`].
     pub fn zeroed(len: usize, pages: Pages) -> Self {
         #[cfg(feature = "std")]
         if pages == Pages::Huge
-            && let Some(bytes) = size_of::<T>().checked_mul(len.max(1))
+            && let Some(bytes) = size_of::<T>().checked_mul(len)
+            && bytes >= HUGE_PAGE_BYTES
             && let Ok(mapping) = Mapping::anonymous(bytes)
         {
             return Self::mapped(alloc::sync::Arc::new(mapping), 0, len);
@@ -317,5 +319,17 @@ mod tests {
             assert_eq!(memory[999].load(Ordering::Relaxed), 7);
         }
         assert!(Memory::<AtomicU64>::heap(0).is_empty());
+    }
+
+    #[cfg(feature = "std")]
+    #[test]
+    fn less_than_a_huge_page_comes_from_the_heap() {
+        let words = HUGE_PAGE_BYTES / 8;
+        let small = Memory::<AtomicU64>::zeroed(words - 1, Pages::Huge);
+        assert!(matches!(small.backing, Backing::Heap(_)));
+        let large = Memory::<AtomicU64>::zeroed(words, Pages::Huge);
+        assert!(matches!(large.backing, Backing::Mapped(_)));
+        assert_eq!(large.as_ptr().addr() % HUGE_PAGE_BYTES, 0);
+        assert_eq!(large[words - 1].load(Ordering::Relaxed), 0);
     }
 }

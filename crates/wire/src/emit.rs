@@ -58,6 +58,7 @@ impl Addresses {
     }
 
     /// Sums the pseudo-header for a transport header and its data of `length` bytes.
+    #[inline]
     pub const fn pseudo_header(&self, protocol: u8, length: u16) -> Sum {
         match *self {
             Self::V4 {

@@ -92,6 +92,7 @@ impl Repr {
     ///
     /// # Errors
     /// [`BufferTooShort`] for less than [`HEADER_BYTES`].
+    #[inline]
     pub fn emit(&self, frame: &mut [u8]) -> Result<usize, BufferTooShort> {
         let header = frame
             .first_chunk_mut::<HEADER_BYTES>()

@@ -227,6 +227,7 @@ impl<'a> Repr<'a> {
     ///
     /// # Errors
     /// [`BufferTooShort`]: less than [`Repr::bytes`], options over 40 bytes, or a total over 65,535.
+    #[inline]
     pub fn emit(&self, packet: &mut [u8]) -> Result<usize, BufferTooShort> {
         let bytes = self.bytes();
         let total = u16::try_from(bytes + usize::from(self.payload_bytes));

@@ -226,6 +226,7 @@ impl Repr {
     ///
     /// # Errors
     /// [`BufferTooShort`] for less than [`HEADER_BYTES`].
+    #[inline]
     pub fn emit(&self, packet: &mut [u8]) -> Result<usize, BufferTooShort> {
         let header = packet
             .first_chunk_mut::<HEADER_BYTES>()

@@ -58,6 +58,13 @@ impl SendBuffer {
         }
         let from = self.start + offset;
         let mut at = from % BLOCK_BYTES;
+        // Most segments lie in one block.
+        if let Some(block) = self.blocks.get(from / BLOCK_BYTES)
+            && let Some(part) = block.get(at..at + to.len())
+        {
+            to.copy_from_slice(part);
+            return true;
+        }
         for block in self.blocks.range(from / BLOCK_BYTES..) {
             let Some(part) = block.get(at..) else {
                 return false;
