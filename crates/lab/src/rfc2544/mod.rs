@@ -213,7 +213,9 @@ impl<'a, 'd> Search<'a, 'd> {
         let saturated_pps = saturated.offered_pps * (1.0 - saturated.loss_ratio());
         let mut limit = Limit::Device;
         let (mut low, mut high) = (0.0, self.top_pps);
-        let guess_pps = self.options.guess_pps.filter(|&guess| guess >= 1.0);
+        // A guess far below what came through would take many trials, or send nothing in one.
+        let least_pps = (saturated_pps / 4.0).max(1.0);
+        let guess_pps = self.options.guess_pps.filter(|&guess| guess >= least_pps);
         let mut next = guess_pps.unwrap_or(saturated_pps).min(high);
         if passed(&saturated) {
             // Unpaced bursts are harder than a paced rate, but say nothing about a rate that holds.
