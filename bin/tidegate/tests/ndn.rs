@@ -483,6 +483,168 @@ fn two_nodes_over_ethernet_by_af_packet() {
     over_ethernet("two_nodes_over_ethernet_by_af_packet", "af_packet");
 }
 
+/// The figures of the part of a node's content store that is in the kernel.
+fn kernel_cache(node: &Node) -> Value {
+    let mut command = tidegate();
+    command.args(["--json", "ndn", "cs", "kernel", "--socket"]);
+    let run = finish(command.arg(node.directory.join("control.sock")));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+/// A file of two nodes, `near` asking `far`, whose kernel answers once the file was asked for again: without the
+/// producer, byte for byte, until management erases it. `remote` is the face to `far`.
+fn kernel_answers(near: &Node, far: &Node, remote: &str, mode: &str) -> String {
+    const SEGMENTS: u64 = 60;
+    let original = bytes(60_000);
+    let (server, versioned) = far.serve(
+        &["put", "/far/file", "-s", "1000", "-x", "600000"],
+        Some(&original),
+    );
+    near.ok(&["route", "add", "/far", remote]);
+    near.ok(&["cs", "config", "--admit", "off"]);
+    let figure = |name: &str| kernel_cache(far)[name].as_u64().unwrap();
+    let is_promoted = wait_until(PATIENCE, || {
+        near.get(&versioned, &original);
+        figure("packets") >= SEGMENTS
+    });
+    assert!(is_promoted, "{}", kernel_cache(far));
+    drop(server);
+    let before = figure("hits");
+    near.get(&versioned, &original);
+    let figures = kernel_cache(far);
+    assert_eq!(figures["ports"][0]["mode"], mode, "{figures}");
+    assert!(figure("hits") >= before + SEGMENTS, "{figures}");
+
+    let first = format!("{versioned}/seg=0");
+    far.ok(&["cs", "erase", "/far/file"]);
+    assert_eq!(figure("packets"), 0);
+    let answered = figure("hits");
+    let gone = near.run(&["peek", &first, "-l", "500"]);
+    assert_eq!(gone.code, 5, "{}", gone.stderr);
+    assert_eq!(figure("hits"), answered);
+    first
+}
+
+#[test]
+fn the_kernel_answers_before_the_udp_sockets_of_a_node() {
+    if !need::root("the_kernel_answers_before_the_udp_sockets_of_a_node") {
+        return;
+    }
+    let line = Line::new("tgku", LineOptions::default()).unwrap();
+    let left = &line.left;
+    let address = left.node_address();
+    let mut links = line.node.links().unwrap();
+    links.add_address(&left.node_device, address, 24).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let sockets = "tcp = []\nudp = [\"0.0.0.0:6363\"]\n";
+    let near = Node::start(
+        &directory.path().join("near"),
+        Some(&left.namespace),
+        "",
+        sockets,
+    );
+    let cache = format!(
+        "{sockets}[ndn.kernel_cache]\ninterfaces = [\"{}\"]\npackets = 1000\n",
+        left.node_device
+    );
+    let far = Node::start(&directory.path().join("far"), Some(&line.node), "", &cache);
+    let remote = format!("udp4://{address}:6363");
+    let name = kernel_answers(&near, &far, &remote, "tc");
+
+    // Put there again, and the node killed: the port is as it was, and a plain socket gets what is asked.
+    let (_server, _) = far.serve(&["put", &name, "-x", "600000"], Some(b"again"));
+    let is_promoted = wait_until(PATIENCE, || {
+        near.run(&["peek", "-P", &name, "-l", "500"]);
+        kernel_cache(&far)["packets"].as_u64().unwrap() > 0
+    });
+    assert!(is_promoted, "{}", kernel_cache(&far));
+    drop(far);
+    let socket = line
+        .node
+        .run(|| std::net::UdpSocket::bind("0.0.0.0:6363"))
+        .unwrap()
+        .unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    let mut datagram = [0; 2000];
+    let is_asked = wait_until(PATIENCE, || {
+        let asks = near.run(&["peek", "-P", &name, "-l", "100"]);
+        assert_ne!(asks.code, 0, "{}", asks.stdout);
+        socket.recv(&mut datagram).is_ok()
+    });
+    assert!(is_asked);
+}
+
+/// Two nodes with an Ethernet link; the far one has the cache in the kernel.
+fn kernel_cache_over_ethernet(test: &str, driver: &str, check: impl Fn(&Node, &Node, &str)) {
+    if !need::root(test) {
+        return;
+    }
+    let line = Line::new("tgke", LineOptions::default()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let port = |device: &str, driver: &str| {
+        format!("[[port]]\nname = \"e\"\ninterface = \"{device}\"\ndriver = \"{driver}\"\n")
+    };
+    let faces = "tcp = []\nudp = []\nethernet = [\"e\"]\n";
+    let near = Node::start(
+        &directory.path().join("near"),
+        Some(&line.left.namespace),
+        &port(&line.left.device, "af_packet"),
+        faces,
+    );
+    let far = Node::start(
+        &directory.path().join("far"),
+        Some(&line.node),
+        &port(&line.left.node_device, driver),
+        &format!("{faces}[ndn.kernel_cache]\nports = [\"e\"]\npackets = 1000\n"),
+    );
+    let mac = line.left.node_mac.map(|byte| format!("{byte:02x}"));
+    check(&near, &far, &format!("ether://[{}]", mac.join(":")));
+}
+
+#[test]
+fn the_kernel_answers_beside_an_af_packet_port() {
+    let test = "the_kernel_answers_beside_an_af_packet_port";
+    kernel_cache_over_ethernet(test, "af_packet", |near, far, remote| {
+        kernel_answers(near, far, remote, "tc");
+        // What the kernel answered did not come to the node as well.
+        let hits = kernel_cache(far)["hits"].as_u64().unwrap();
+        let faces = near.json(&["face", "list", "--remote", remote]);
+        let got = faces[0]["in_data"].as_u64().unwrap();
+        let asked = faces[0]["out_interests"].as_u64().unwrap();
+        assert!(hits > 0 && got <= asked, "{hits} hits, {faces}");
+    });
+}
+
+#[test]
+fn an_af_xdp_port_has_the_cache_in_front() {
+    let test = "an_af_xdp_port_has_the_cache_in_front";
+    kernel_cache_over_ethernet(test, "af_xdp", |near, far, remote| {
+        let original = bytes(20_000);
+        let (_server, versioned) = far.serve(&["put", "/far/file", "-s", "1000"], Some(&original));
+        near.ok(&["route", "add", "/far", remote]);
+        near.ok(&["cs", "config", "--admit", "off"]);
+        let outcomes = || {
+            let figures = kernel_cache(far);
+            let outcomes = figures["outcomes"].as_array().unwrap().clone();
+            let found = outcomes
+                .iter()
+                .filter(|o| o["outcome"] == "no_room" || o["outcome"] == "exact");
+            (found.count(), figures)
+        };
+        // Frames that a veth device makes of a socket's packets hardly grow: what has no room goes on to the node.
+        let is_looked_up = wait_until(PATIENCE, || {
+            near.get(&versioned, &original);
+            outcomes().0 > 0
+        });
+        let (_, figures) = outcomes();
+        assert!(is_looked_up, "{figures}");
+        assert_eq!(figures["ports"][0]["mode"], "af_xdp", "{figures}");
+    });
+}
+
 /// Makes a Python environment with python-ndn, once a target directory; `None` if that cannot be.
 fn python_ndn() -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-ndn");

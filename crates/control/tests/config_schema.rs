@@ -34,6 +34,9 @@ fn with_line(table: &keys::TableDoc, line: &str) -> String {
         }
         text.push_str("[[port]]\nname = \"lan\"\n");
     }
+    if table.name == "ndn.kernel_cache" && !line.starts_with("interfaces") {
+        text = text.replace("cache]\n", "cache]\ninterfaces = [\"eth1\"]\n");
+    }
     if table.name.starts_with("ndn_") {
         text.push_str("[ndn]\n");
     }
@@ -131,6 +134,9 @@ outside = "2001:db8:1::/48"
 [firewall.guard]
 [ndn]
 nfd_conf = "nfd.conf"
+cache_disk = "x"
+[ndn.kernel_cache]
+ports = ["a"]
 [[ndn_face]]
 remote = "udp4://192.0.2.9:6363"
 local = "dev://a"
@@ -154,6 +160,9 @@ addresses = ["192.0.2.1"]
     for (name, table) in below {
         full.insert(format!("firewall.{name}"), table);
     }
+    let ndn = full["ndn"].as_table_mut().unwrap();
+    let kernel_cache = ndn.remove("kernel_cache").unwrap();
+    full.insert("ndn.kernel_cache".into(), kernel_cache);
     for (name, value) in &full {
         let table = keys::table(name).unwrap_or_else(|| panic!("table `{name}` is not described"));
         let value = match value {

@@ -26,7 +26,7 @@ pub use forwarding::{
     BridgeInfo, NeighbourInfo, NeighbourState, RouteInfo, RouteKind, StationInfo,
 };
 pub use link::{LinkDirection, LinkInfo};
-pub use ndn::{NdnDiskInfo, NdnInfo, NdnStoreInfo};
+pub use ndn::{NdnDiskInfo, NdnInfo, NdnKernelInfo, NdnKernelOutcome, NdnKernelPort, NdnStoreInfo};
 pub use node::{FramesInfo, NodeInfo, Stats};
 pub use port::{DriverCounter, InterruptKind, PortCounters, PortInfo, QueueInfo};
 pub use protocol::{

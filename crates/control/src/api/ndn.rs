@@ -19,6 +19,9 @@ pub struct NdnInfo {
     pub pit_entries: u64,
     /// The content store.
     pub store: NdnStoreInfo,
+    /// Its part in the kernel's packet path, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<NdnKernelInfo>,
     /// Interests received.
     pub in_interests: u64,
     /// Data received.
@@ -78,4 +81,56 @@ pub struct NdnDiskInfo {
     pub failed: u64,
     /// Memory of the index, bytes.
     pub index_bytes: u64,
+}
+
+/// The part of the content store in the kernel's packet path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NdnKernelInfo {
+    /// Where it answers.
+    pub ports: Vec<NdnKernelPort>,
+    /// Packets that it holds.
+    pub packets: u64,
+    /// Packets that it holds at most.
+    pub capacity_packets: u64,
+    /// Bytes of memory that it has.
+    pub memory_bytes: u64,
+    /// Interests that it answered.
+    pub hits: u64,
+    /// Interests that it looked up and passed on.
+    pub misses: u64,
+    /// What a run of a program took, ns on average, while `kernel.bpf_stats_enabled` was set; `None` if it never was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_ns: Option<u64>,
+    /// Packets that the content store put into the kernel.
+    pub promoted: u64,
+    /// Packets that were taken out, as the content store had them no more.
+    pub removed: u64,
+    /// Packets that gave way to others.
+    pub evicted: u64,
+    /// Packets that the kernel does not take: too long, or with a name that it does not look up.
+    pub refused: u64,
+    /// What became of the frames that its programs saw; outcomes that never occurred are left out.
+    pub outcomes: Vec<NdnKernelOutcome>,
+}
+
+/// A port or interface on which the kernel answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NdnKernelPort {
+    /// Name of the port, or of the interface of UDP sockets.
+    pub name: String,
+    /// Where the program stands: `xdp`, `xdp generic`, `tc`, or `af_xdp` in front of these sockets.
+    pub mode: String,
+    /// Why there.
+    pub why: String,
+}
+
+/// A number of frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NdnKernelOutcome {
+    /// Its name.
+    pub outcome: String,
+    /// What it means.
+    pub text: String,
+    /// Frames.
+    pub frames: u64,
 }

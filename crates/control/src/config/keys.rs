@@ -574,6 +574,48 @@ pub const TABLES: &[TableDoc] = &[
         ],
     },
     TableDoc {
+        name: "ndn.kernel_cache",
+        many: false,
+        text: "The part of the content store that answers in the kernel, before any socket: what was asked for again. Needs Linux 6.6 and root; without the table there is none.",
+        keys: &[
+            key(
+                "ports",
+                "array of port names",
+                "[]",
+                "ports = [\"wan\"]",
+                "Ports of the node (drivers `af_xdp`, `af_packet`, `auto`) on which Interests are answered.",
+            ),
+            key(
+                "interfaces",
+                "array of kernel interfaces",
+                "[]",
+                "interfaces = [\"eth0\"]",
+                "Interfaces on which Interests by UDP are answered before the node's sockets, whatever their address.",
+            ),
+            key(
+                "packets",
+                "integer, 1 to 16777216",
+                "16384",
+                "packets = 100000",
+                "Packets in the kernel, 2.3 KB each; those of more than 2040 bytes stay in the content store.",
+            ),
+            key(
+                "bytes",
+                "integer, bytes",
+                "0 (as many as the packets need)",
+                "bytes = 268435456",
+                "Memory for them, where it is less than the packets need.",
+            ),
+            key(
+                "mode",
+                "\"auto\", \"xdp\" or \"tc\"",
+                "\"auto\"",
+                "mode = \"tc\"",
+                "Where the program stands: in the driver (XDP), where frames of a veth device have no room for most replies, or at TC; a port of AF_XDP always has it in front of the driver's sockets.",
+            ),
+        ],
+    },
+    TableDoc {
         name: "ndn_face",
         many: true,
         text: "A face of the NDN forwarder that is made at start.",

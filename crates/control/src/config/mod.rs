@@ -20,8 +20,8 @@ pub use firewall::{
     CgnConfig, ChallengeConfig, FilteringConfig, FirewallConfig, GuardConfig, Nptv6Config,
 };
 pub use ndn::{
-    CachePolicy, NdnConfig, NdnFaceConfig, NdnKeyConfig, NdnRouteConfig, NdnStrategyConfig,
-    UnsolicitedConfig,
+    CachePolicy, KernelCacheConfig, KernelCacheMode, NdnConfig, NdnFaceConfig, NdnKeyConfig,
+    NdnRouteConfig, NdnStrategyConfig, UnsolicitedConfig,
 };
 pub use schema::{
     BridgeConfig, Config, DpdkConfig, DriverConfig, HostConfig, HugePagesConfig, IdleConfig,

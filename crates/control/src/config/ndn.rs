@@ -37,6 +37,9 @@ pub struct NdnConfig {
     pub cache_disk_sync_s: u32,
     /// Data that nobody asked for.
     pub unsolicited: UnsolicitedConfig,
+    /// `[ndn.kernel_cache]`: the part of the content store in the kernel's packet path; absent: there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_cache: Option<KernelCacheConfig>,
     /// Pending Interests a worker.
     pub pit_entries: u32,
     /// Prefixes in the FIB.
@@ -69,6 +72,7 @@ impl Default for NdnConfig {
             cache_disk_bytes: 1 << 30,
             cache_disk_sync_s: 5,
             unsolicited: UnsolicitedConfig::default(),
+            kernel_cache: None,
             pit_entries: 65_536,
             fib_prefixes: 65_536,
             faces: 1024,
@@ -118,6 +122,47 @@ pub enum UnsolicitedConfig {
     AdmitNetwork,
     /// It is cached.
     AdmitAll,
+}
+
+/// `[ndn.kernel_cache]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KernelCacheConfig {
+    /// Ports of the node on which the kernel answers.
+    pub ports: Vec<String>,
+    /// Kernel interfaces on which it answers before the UDP sockets of the node.
+    pub interfaces: Vec<String>,
+    /// Packets in the kernel.
+    pub packets: u32,
+    /// Bytes of memory that bound them, too; 0: as many as they need.
+    pub bytes: u64,
+    /// Where the program stands.
+    pub mode: KernelCacheMode,
+}
+
+impl Default for KernelCacheConfig {
+    fn default() -> Self {
+        Self {
+            ports: Vec::new(),
+            interfaces: Vec::new(),
+            packets: 16_384,
+            bytes: 0,
+            mode: KernelCacheMode::default(),
+        }
+    }
+}
+
+/// Where the program of the cache in the kernel stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KernelCacheMode {
+    /// In the driver where replies fit there, else at TC.
+    #[default]
+    Auto,
+    /// In the driver, or behind it.
+    Xdp,
+    /// At TC.
+    Tc,
 }
 
 /// `[[ndn_face]]`

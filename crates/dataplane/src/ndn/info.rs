@@ -4,6 +4,7 @@ use control::api::{DropInfo, NdnDiskInfo, NdnInfo, NdnStoreInfo};
 use ndn::rib::Rib;
 use wire::DropReason;
 
+use super::kernel::Filling;
 use super::many::Many;
 
 /// Returns the figures as the workers reported them last.
@@ -39,6 +40,7 @@ pub(super) fn of(many: &Many, rib: &Rib) -> NdnInfo {
                 index_bytes: disk.index_bytes,
             }),
         },
+        kernel: many.kernel.as_ref().map(Filling::info),
         in_interests: counters.in_interests,
         in_data: counters.in_data,
         in_nacks: counters.in_nacks,

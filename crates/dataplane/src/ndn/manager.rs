@@ -17,6 +17,7 @@ use wire::ndn::lp::LpPacket;
 use wire::ndn::name::Name;
 use wire::ndn::{Interest, NameRef};
 
+use super::kernel::Filling;
 use super::keys::PublicKey;
 use super::listen::Listener;
 use super::many::Many;
@@ -91,6 +92,7 @@ impl Manager {
                 };
                 self.event(event);
             }
+            self.promote();
             self.answer_asked();
             self.timers();
             self.announce();
@@ -116,6 +118,9 @@ impl Manager {
             self.bell.cancel();
             return self.event(event);
         }
+        if self.promote() {
+            return self.bell.cancel();
+        }
         let has_asked = !super::lock(&self.asked).is_empty();
         let mut fds: Vec<PollFd<'_>> = self
             .listeners
@@ -132,6 +137,11 @@ impl Manager {
         let _ = poll(&mut fds, PollTimeout::from(millis));
         drop(fds);
         self.bell.cancel();
+    }
+
+    /// Puts into the kernel what is hot; true if something was.
+    fn promote(&mut self) -> bool {
+        self.many.kernel.as_mut().is_some_and(Filling::promote)
     }
 
     fn nothing_to_retry(&self) -> bool {
@@ -256,6 +266,9 @@ impl Manager {
         }
         if let Some(disk) = &mut self.disk {
             disk.poll(now);
+        }
+        if let Some(kernel) = &mut self.many.kernel {
+            kernel.sweep(now);
         }
         if self.idle_look_at <= now {
             self.idle_look_at = now + self.idle / IDLE_LOOKS;

@@ -20,6 +20,7 @@ use wire::ndn::NameRef;
 use wire::ndn::name::Name;
 use wire::{DropReason, Instant};
 
+use super::kernel::Filling;
 use super::message::{Command, NewTransport, Peer, Report, ToWorker};
 
 /// How long a worker may take to report.
@@ -56,6 +57,8 @@ pub(super) struct Many {
     pub(super) fib: Fib,
     pub(super) choice: StrategyChoice,
     pub(super) store: SharedStore,
+    /// What of it is in the kernel.
+    pub(super) kernel: Option<Filling>,
     pub(super) channels: Vec<String>,
     /// Addresses of the workers' UDP sockets, by index.
     pub(super) udp: Vec<SocketAddr>,
@@ -504,6 +507,11 @@ impl Control for Many {
 
     fn configure_store(&mut self, capacity: Option<u64>, admit: Option<bool>, serve: Option<bool>) {
         self.store.configure(capacity, admit, serve);
+        if let Some(kernel) = &mut self.kernel
+            && serve == Some(false)
+        {
+            kernel.mirror.erase(&NameRef::default());
+        }
     }
 
     fn erase(&mut self, prefix: NameRef<'_>, limit: u64) -> u64 {
@@ -511,6 +519,9 @@ impl Control for Many {
         let erased = self.store.erase(prefix, limit);
         self.store.quiescent();
         self.store.offline();
+        if let Some(kernel) = &mut self.kernel {
+            kernel.mirror.erase(&prefix);
+        }
         erased
     }
 

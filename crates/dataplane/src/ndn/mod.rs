@@ -13,6 +13,7 @@
 //! RIB, FIB and strategy choices as management shows them.
 
 mod info;
+mod kernel;
 mod keys;
 mod listen;
 mod manager;
@@ -21,6 +22,7 @@ mod message;
 mod node;
 mod outputs;
 mod queue;
+mod store;
 mod transport;
 
 use std::collections::HashMap;
@@ -48,10 +50,13 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use wire::Instant;
 use wire::ndn::name::Name;
 
+pub use kernel::KernelCacheError;
+pub(crate) use kernel::{Beside, Kernel, Opened};
 pub use keys::{KeyError, PublicKey, read_certificate};
 
 use crate::forwarding::Forwarding;
 use crate::plan::{Plan, PortRole};
+use kernel::Filling;
 use listen::Listener;
 use manager::{DiskSync, Manager};
 use many::{EthernetPort, Many};
@@ -59,6 +64,7 @@ use message::{Commands, EVENTS_MAX, Ears, Inbox, Outbox, ToManager, ToWorker};
 use node::{BELL_TOKEN, NdnNode, UDP_TOKEN};
 use outputs::{Links, Outputs};
 use queue::{Ready, SignalQueue};
+use store::{HOT_MAX, Hot, NodeStore};
 use transport::{Burst, Datagrams};
 
 /// The modules of management.
@@ -118,6 +124,9 @@ pub enum NdnError {
     /// A certificate cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The part of the content store in the kernel.
+    #[error("the kernel's cache ([ndn.kernel_cache]): {0}")]
+    KernelCache(#[from] KernelCacheError),
 }
 
 impl NdnError {
@@ -136,6 +145,13 @@ impl NdnError {
                     .into()
             }
             Self::NoAddress { .. } => "remove the interface from `udp_multicast` in [ndn]".into(),
+            Self::KernelCache(KernelCacheError::Attach { .. }) => {
+                "write another port or `mode` in [ndn.kernel_cache], or take the other program off"
+                    .into()
+            }
+            Self::KernelCache(_) => {
+                "run as root on Linux 6.6 or newer, or remove [ndn.kernel_cache]".into()
+            }
             Self::Kernel(_) => "raise the limit of open files (`ulimit -n`)".into(),
             Self::Disk(_) => "write another `cache_disk` in [ndn], or remove it".into(),
             Self::Store(_) => "write other `cache_packets` or `cache_bytes` in [ndn]".into(),
@@ -157,12 +173,13 @@ pub struct Ndn {
     stop: Arc<AtomicBool>,
     bell: Arc<Doorbell>,
     asked: manager::Asked,
+    kernel: Option<Arc<Kernel>>,
 }
 
 /// What a worker's node is made of.
 #[derive(Debug)]
 struct Part {
-    forwarder: Forwarder<SharedStore>,
+    forwarder: Forwarder<NodeStore>,
     outputs: Outputs,
     inboxes: Vec<Inbox>,
     commands: Commands,
@@ -197,31 +214,36 @@ impl Ndn {
     ///
     /// # Errors
     /// [`NdnError`].
-    pub fn prepare(
+    pub(crate) fn prepare(
         config: &Config,
         plan: &Plan,
         forwarding: &Forwarding,
         workers: u16,
         signal_port: PortId,
         seed: u64,
+        kernel: Option<Kernel>,
     ) -> Result<Option<Self>, NdnError> {
         let Some(ndn) = &config.ndn else {
             return Ok(None);
         };
         let now = io::cpu::now();
         let ground = ground(ndn, workers, seed, now)?;
-        let kernel = |error: std::io::Error| NdnError::Kernel(error);
+        let refused = |error: std::io::Error| NdnError::Kernel(error);
         let (events, from_workers) = sync_channel(EVENTS_MAX);
-        let bell = Arc::new(Doorbell::new().map_err(kernel)?);
+        let bell = Arc::new(Doorbell::new().map_err(refused)?);
         let to_manager = ToManager {
             events,
             bell: Arc::clone(&bell),
         };
         let wires = (0..workers)
-            .map(|_| wires().map_err(kernel))
+            .map(|_| wires().map_err(refused))
             .collect::<Result<Vec<_>, _>>()?;
         let ears: Vec<_> = wires.iter().map(|wires| Arc::clone(&wires.ears)).collect();
         let (udp, udp_addresses) = udp_sockets(ndn, workers)?;
+        let kernel = kernel.map(Arc::new);
+        let (filling, hot) = filling(kernel.as_ref(), &ground, &bell)
+            .map_err(NdnError::Kernel)?
+            .unzip();
         let mut parts = Vec::new();
         let mut queues = Vec::new();
         let mut to_workers = Vec::new();
@@ -238,8 +260,11 @@ impl Ndn {
                 Arc::clone(&wires.ears),
                 Arc::clone(&wires.ready),
             ));
-            let part = Part::new(worker, &ground, mesh, sockets, wires, &to_manager, incoming);
-            let part = part.map_err(kernel)?;
+            let mut part = Part::new(worker, &ground, mesh, sockets, wires, &to_manager, incoming);
+            if let Ok(part) = &mut part {
+                part.forwarder.store_mut().hot = hot.clone();
+            }
+            let part = part.map_err(refused)?;
             parts.push(Some(Part {
                 port: signal_port,
                 ..part
@@ -247,7 +272,7 @@ impl Ndn {
         }
         let stop = Arc::new(AtomicBool::new(false));
         let asked = manager::Asked::default();
-        let many = many(ndn, &ground, to_workers, udp_addresses).map_err(kernel)?;
+        let many = many(ndn, &ground, to_workers, udp_addresses, filling).map_err(refused)?;
         let mut manager = Manager {
             management: management(config, ndn, &ground)?,
             many,
@@ -292,6 +317,7 @@ impl Ndn {
             stop,
             bell,
             asked,
+            kernel,
         }))
     }
 
@@ -345,12 +371,22 @@ impl Ndn {
 
     /// Ends management; sockets that clients connect to are removed.
     pub fn stop(&self) {
+        if let Some(kernel) = &self.kernel {
+            kernel.detach();
+        }
         // Release, partner the manager's loop.
         self.stop.store(true, Ordering::Release);
         self.bell.ring();
         if let Some(thread) = lock(&self.thread).take() {
             // A panic there has been reported.
             let _ = thread.join();
+        }
+    }
+
+    /// Tells the kernel's cache what a new configuration changed of the ports.
+    pub(crate) fn update(&self, forwarding: &Forwarding) {
+        if let Some(kernel) = &self.kernel {
+            kernel.update(forwarding);
         }
     }
 
@@ -383,11 +419,12 @@ impl Part {
             let is_ipv6 = socket.local_addr()?.is_ipv6();
             udp.push((Arc::new(socket), Datagrams::new(is_ipv6)));
         }
-        let mut store = join(&ground.store)?;
+        let mut shared = join(&ground.store)?;
         if ground.store.disk_stats().is_some() {
             let waker = Waker::from(Arc::clone(&wires.ears));
-            store.worker_mut().wake_after_reads(waker);
+            shared.worker_mut().wake_after_reads(waker);
         }
+        let store = NodeStore { shared, hot: None };
         let forwarder = Forwarder::new(
             worker,
             ground.partition.clone(),
@@ -420,11 +457,41 @@ impl Part {
 }
 
 fn join(store: &content_store::ContentStore) -> std::io::Result<SharedStore> {
-    let mut store = SharedStore::join(store)
-        .ok_or_else(|| std::io::Error::other("the content store has no place for a worker"))?;
+    let mut store = SharedStore::join(store).ok_or_else(no_place)?;
     // Nobody waits for one that looks at nothing.
     store.offline();
     Ok(store)
+}
+
+/// Returns what fills the kernel's cache, and what the workers need for it.
+fn filling(
+    kernel: Option<&Arc<Kernel>>,
+    ground: &Ground,
+    bell: &Arc<Doorbell>,
+) -> std::io::Result<Option<(Filling, Hot)>> {
+    let Some((kernel, cache)) = kernel.and_then(|kernel| Some((kernel, kernel.take_cache()?)))
+    else {
+        return Ok(None);
+    };
+    let worker = ground.store.join().ok_or_else(no_place)?;
+    let mirror = kernel_cache::Mirror::new(cache, worker);
+    let (names, hot) = sync_channel(HOT_MAX);
+    let sender = Hot {
+        watch: mirror.watch(),
+        names,
+        bell: Arc::clone(bell),
+    };
+    let filling = Filling {
+        kernel: Arc::clone(kernel),
+        mirror,
+        hot,
+        sweep_at: ground.now,
+    };
+    Ok(Some((filling, sender)))
+}
+
+fn no_place() -> std::io::Error {
+    std::io::Error::other("the content store has no place for a worker")
 }
 
 fn ground(ndn: &NdnConfig, workers: u16, seed: u64, now: Instant) -> Result<Ground, NdnError> {
@@ -441,8 +508,8 @@ fn ground(ndn: &NdnConfig, workers: u16, seed: u64, now: Instant) -> Result<Grou
         0 => u64::from(ndn.cache_packets) * BYTES_A_PACKET,
         bytes => bytes,
     };
-    // The workers, and management.
-    let places = usize::from(workers) + 1;
+    // The workers, management, and what fills the kernel's cache.
+    let places = usize::from(workers) + 1 + usize::from(ndn.kernel_cache.is_some());
     let store = content_store::ContentStore::new(&content_store::Config {
         bytes: (bytes as usize).max(64 << 20),
         policy: policy(ndn.cache_policy),
@@ -550,6 +617,7 @@ fn many(
     ground: &Ground,
     workers: Vec<ToWorker>,
     udp: Vec<SocketAddr>,
+    kernel: Option<Filling>,
 ) -> std::io::Result<Many> {
     let hasher = ground.partition.hasher();
     let mut fib = Fib::new(ndn.fib_prefixes as usize + 2, hasher);
@@ -563,6 +631,7 @@ fn many(
         fib,
         choice: StrategyChoice::new(ground.config.strategy_choices, hasher),
         store: join(&ground.store)?,
+        kernel,
         channels: udp
             .iter()
             .map(|address| FaceUri::Udp(*address).to_string())

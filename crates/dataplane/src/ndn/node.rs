@@ -6,7 +6,6 @@ use std::sync::{Arc, PoisonError};
 
 use graph::{Context, Node, Outlets, Snapshot};
 use io::{Batch, Frame, FrameFlags, Pool, PortId, WorkerId};
-use ndn::shared_store::SharedStore;
 use ndn::{ContentStore, FaceCounters, FaceId, Forwarder, Handoff, Incoming, Partition};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use wire::ndn::lp::{LpHeader, LpPacket};
@@ -16,6 +15,7 @@ use wire::{DropReason, Instant};
 use super::message::{Command, Commands, Ears, Event, For, Inbox, Message, Peer, Report};
 use super::outputs::{ETHERNET_BYTES, Out, Outputs, Transport};
 use super::queue::Ready;
+use super::store::NodeStore;
 use super::transport::{Burst, StreamState, next_frame};
 use crate::forwarding::Forwarding;
 
@@ -33,7 +33,7 @@ const MESSAGES: usize = 256;
 pub(super) struct NdnNode {
     pub(super) worker: usize,
     pub(super) port: PortId,
-    pub(super) forwarder: Forwarder<SharedStore>,
+    pub(super) forwarder: Forwarder<NodeStore>,
     pub(super) outputs: Outputs,
     pub(super) inboxes: Vec<Inbox>,
     pub(super) commands: Commands,

@@ -30,7 +30,7 @@ pub use workers::Links;
 
 use crate::firewall::{Firewall, Reporter, SessionWatch, load_guard, load_rules};
 use crate::forwarding::Forwarding;
-use crate::ndn::Ndn;
+use crate::ndn::{Kernel, Ndn, NdnError};
 use crate::plan::Plan;
 use crate::topology::Shared;
 use open::OpenedPort;
@@ -96,11 +96,19 @@ impl Dataplane {
         let count = config.node.cpus.len().max(1) as u16;
         let pools = open::pools(config, count)?;
         let region = Arc::clone(pools[0].region());
-        let (ports, queues) = open::ports(config, links, &region, count)?;
+        let mut kernel = Kernel::load(config).map_err(NdnError::from)?;
+        let (ports, queues) = open::ports(config, links, &region, count, kernel.as_ref())?;
         region.wait_filled()?;
         let facts: Vec<_> = ports.iter().map(OpenedPort::facts).collect();
         let forwarding = Forwarding::new(&plan, &facts, 1);
         let forwarding = Arc::new(forwarding.with_rules(rules).with_guard(guard));
+        if let Some(kernel) = &mut kernel {
+            let opened = ports.iter().zip(&config.port);
+            let opened: Vec<_> = opened.map(|(port, config)| port.beside(config)).collect();
+            kernel
+                .attach(&opened, &forwarding)
+                .map_err(NdnError::from)?;
+        }
         let mut shared = Shared::new(&plan, Arc::clone(&forwarding), workers::random())?;
         let signal_port = PortId(ports.len() as u16);
         let ndn = Ndn::prepare(
@@ -110,6 +118,7 @@ impl Dataplane {
             count,
             signal_port,
             workers::random(),
+            kernel,
         )?;
         shared.ndn = ndn.map(Arc::new);
         let shared = shared.with_host(&plan, count);

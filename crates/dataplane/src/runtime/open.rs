@@ -19,6 +19,7 @@ use super::StartError;
 use super::watch::Source;
 use super::workers::Links;
 use crate::forwarding::PortFacts;
+use crate::ndn::{Beside, Kernel, NdnError, Opened};
 
 /// An open port as listings show it; the workers have its queues. Unlike these, it may be shared by
 /// threads.
@@ -61,6 +62,17 @@ impl OpenedPort {
         PortFacts {
             mac: MacAddr(self.mac),
             mtu: self.mtu,
+        }
+    }
+
+    /// Returns what the kernel's cache needs to know.
+    pub(super) fn beside<'a>(&'a self, config: &'a PortConfig) -> Opened<'a> {
+        Opened {
+            config,
+            index: self.id.index(),
+            interface: self.interface.as_deref(),
+            driver: self.driver,
+            mode: &self.mode,
         }
     }
 
@@ -141,13 +153,16 @@ pub(super) fn ports(
     links: &Links,
     region: &Arc<Region>,
     workers: u16,
+    kernel: Option<&Kernel>,
 ) -> Result<(Vec<OpenedPort>, Vec<PortQueues>), StartError> {
     config
         .port
         .iter()
         .enumerate()
         .map(|(i, port)| {
-            let driver = driver(config, port, links)?;
+            let beside = kernel.map(|kernel| kernel.beside(port)).transpose();
+            let beside = beside.map_err(NdnError::from)?.unwrap_or_default();
+            let driver = driver(config, port, links, beside)?;
             let spec = PortSpec::new(PortId(i as u16), &*port.name, driver);
             let port = io::port::open(&spec, region, workers)?;
             Ok(OpenedPort::split(port))
@@ -163,16 +178,26 @@ pub(super) fn ring_entries(config: &Config) -> u32 {
     (1 << share.max(1).ilog2()).clamp(64, 2048)
 }
 
-fn driver(config: &Config, port: &PortConfig, links: &Links) -> Result<DriverSpec, StartError> {
+fn driver(
+    config: &Config,
+    port: &PortConfig,
+    links: &Links,
+    beside: Beside,
+) -> Result<DriverSpec, StartError> {
     let interface = port.interface.as_ref().unwrap_or(&port.name);
-    let xdp = || AfXdpSpec {
+    let xdp = |packet_filter| AfXdpSpec {
         ring_entries: ring_entries(config),
+        front: beside.front,
+        packet_filter,
         ..AfXdpSpec::new(interface)
     };
     Ok(match port.driver {
-        DriverConfig::Auto => DriverSpec::Auto(xdp()),
-        DriverConfig::AfXdp => DriverSpec::AfXdp(xdp()),
-        DriverConfig::AfPacket => DriverSpec::AfPacket(AfPacketSpec::new(interface)),
+        DriverConfig::Auto => DriverSpec::Auto(xdp(beside.filter)),
+        DriverConfig::AfXdp => DriverSpec::AfXdp(xdp(None)),
+        DriverConfig::AfPacket => DriverSpec::AfPacket(AfPacketSpec {
+            filter: beside.filter,
+            ..AfPacketSpec::new(interface)
+        }),
         DriverConfig::Tap => DriverSpec::Tap(TapSpec {
             mtu: port.mtu,
             ..TapSpec::new(interface)

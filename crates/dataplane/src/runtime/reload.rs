@@ -44,6 +44,9 @@ pub(super) fn reload(node: &Dataplane, config: &Config) -> Result<Vec<String>, R
     }
     drop(workers);
     neighbours(node, &state.plan, &plan);
+    if let Some(ndn) = &node.shared.ndn {
+        ndn.update(&forwarding);
+    }
     state.config = Arc::new(effective);
     state.plan = plan;
     state.forwarding = forwarding;

@@ -184,6 +184,8 @@ pub(super) struct RouteAdd {
 pub(super) enum Cs {
     /// Shows size, switches, hits and misses.
     Info,
+    /// Shows the part in the kernel's packet path; asks the control socket of the node.
+    Kernel,
     /// Changes size and switches.
     Config {
         /// Packets at most.

@@ -1,5 +1,6 @@
 //! The verbs of nfdc.
 
+use control::socket::Client;
 use ndn::FaceUri;
 use ndn::mgmt::ControlParameters;
 use ndn::mgmt::read::{self, FaceStatus, Response};
@@ -243,8 +244,22 @@ fn add_route(client: &mut Connection, args: &RouteAdd) -> Result<Response, Failu
     ok(client.command("rib", "register", &parameters)?)
 }
 
+/// Shows the part of a node's content store that is in the kernel.
+pub(super) fn kernel_cache(global: &Global) -> Result<(), Failure> {
+    let stats = Client::connect(&global.socket)?.stats()?;
+    match stats.ndn.and_then(|ndn| ndn.kernel) {
+        Some(kernel) => show::kernel_cache(global, &kernel),
+        None => Err(Failure::message(
+            Exit::NotFound,
+            "the node has no content store in the kernel",
+        )
+        .remedy("add `[ndn.kernel_cache]` to its configuration and restart it")),
+    }
+}
+
 pub(super) fn cs(global: &Global, client: &mut Connection, verb: &Cs) -> Result<(), Failure> {
     match verb {
+        Cs::Kernel => kernel_cache(global),
         Cs::Info => {
             let info = read::store(&client.dataset("cs", "info")?).map_err(malformed)?;
             show::store(global, &info)

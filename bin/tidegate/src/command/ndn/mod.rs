@@ -14,7 +14,7 @@ mod traffic;
 use std::fmt::Display;
 
 pub(crate) use args::Ndn;
-use args::{Command, Traffic};
+use args::{Command, Cs, Traffic};
 use client::Connection;
 
 use crate::cli::Global;
@@ -28,6 +28,9 @@ fn quantile<T: Copy + Default>(sorted: &[T], share: f64) -> T {
 }
 
 pub(crate) fn run(global: &Global, ndn: &Ndn) -> Result<(), Failure> {
+    if let Command::Cs(Cs::Kernel) = &ndn.command {
+        return manage::kernel_cache(global);
+    }
     let mut connection = Connection::open(ndn.transport.as_deref())?;
     let client = &mut connection;
     match &ndn.command {

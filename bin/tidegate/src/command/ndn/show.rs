@@ -1,5 +1,6 @@
 //! How answers of management look, for people and as JSON.
 
+use control::api::NdnKernelInfo;
 use ndn::mgmt::read::{FaceStatus, FibStatus, ForwarderStatus, Response, RibStatus, StoreStatus};
 use serde_json::{Value, json};
 use wire::ndn::name::Name;
@@ -252,6 +253,44 @@ pub(super) fn store(global: &Global, info: &StoreStatus) -> Result<(), Failure> 
         return output::print_json(&value);
     }
     output::print(&pairs(&value))
+}
+
+pub(super) fn kernel_cache(global: &Global, info: &NdnKernelInfo) -> Result<(), Failure> {
+    if global.json {
+        return output::print_json(info);
+    }
+    let mut out = String::new();
+    let mut line = |key: &str, text: String| out.push_str(&format!("{key:>14}  {text}\n"));
+    for port in &info.ports {
+        line(&port.name, format!("{}: {}", port.mode, port.why));
+    }
+    line(
+        "packets",
+        format!("{} of {}", info.packets, info.capacity_packets),
+    );
+    line("memory", output::bytes(info.memory_bytes));
+    line("hits", info.hits.to_string());
+    line("misses", info.misses.to_string());
+    let run = info.run_ns.map_or_else(
+        || "unknown (set kernel.bpf_stats_enabled)".to_owned(),
+        |ns| format!("{ns} ns"),
+    );
+    line("a run", run);
+    line("promoted", info.promoted.to_string());
+    line("removed", info.removed.to_string());
+    line("evicted", info.evicted.to_string());
+    line("refused", info.refused.to_string());
+    let mut table = Table::new(&["outcome", ">frames", "what became of them"]);
+    for outcome in &info.outcomes {
+        table.row([
+            outcome.outcome.clone(),
+            outcome.frames.to_string(),
+            outcome.text.clone(),
+        ]);
+    }
+    out.push('\n');
+    out.push_str(&table.render(0));
+    output::print(&out)
 }
 
 pub(super) fn forwarder(global: &Global, status: &ForwarderStatus) -> Result<(), Failure> {

@@ -3,6 +3,8 @@
 use wire::ndn::name::Name;
 
 use super::{Checker, SOCKET_PATH_MAX_BYTES};
+use crate::config::ndn::KernelCacheMode;
+use crate::config::schema::DriverConfig;
 
 /// What management has modules for.
 const MODULES: [&str; 5] = ["faces", "fib", "rib", "cs", "strategy-choice"];
@@ -73,6 +75,7 @@ impl Checker<'_> {
         );
         self.range("ndn.faces", ndn.faces, 16, 1 << 20, " faces");
         self.range("ndn.idle_s", ndn.idle_s, 1, 1 << 30, " seconds");
+        self.kernel_cache();
         for (index, region) in ndn.regions.iter().enumerate() {
             self.name(&format!("ndn.regions.{index}"), region);
         }
@@ -94,6 +97,60 @@ impl Checker<'_> {
                 }
             }
         }
+    }
+
+    /// The cache in the kernel serves what the kernel drives, and something.
+    fn kernel_cache(&mut self) {
+        let config = self.config;
+        let cache = config
+            .ndn
+            .as_ref()
+            .and_then(|ndn| ndn.kernel_cache.as_ref());
+        let Some(cache) = cache else {
+            return;
+        };
+        for (index, name) in cache.ports.iter().enumerate() {
+            let path = format!("ndn.kernel_cache.ports.{index}");
+            let Some(port) = config.port.iter().find(|port| port.name == *name) else {
+                self.problem(
+                    &path,
+                    format!("there is no port `{name}`"),
+                    "a port of the node",
+                    "write the name of a `[[port]]`, or the interface under `interfaces`",
+                );
+                continue;
+            };
+            let driver = match port.driver {
+                DriverConfig::AfXdp if cache.mode == KernelCacheMode::Tc => "af_xdp",
+                DriverConfig::Auto if cache.mode == KernelCacheMode::Tc => "auto",
+                DriverConfig::Tap => "tap",
+                DriverConfig::Pcap => "pcap",
+                DriverConfig::Dpdk => "dpdk",
+                DriverConfig::Mem => "mem",
+                DriverConfig::Auto | DriverConfig::AfXdp | DriverConfig::AfPacket => continue,
+            };
+            self.problem(
+                &path,
+                format!("the kernel's cache cannot be on `{name}`, whose driver is `{driver}`"),
+                "af_xdp and auto in the modes \"auto\" and \"xdp\"; af_packet in every mode",
+                "write another port or driver",
+            );
+        }
+        if cache.ports.is_empty() && cache.interfaces.is_empty() {
+            self.problem(
+                "ndn.kernel_cache",
+                "the kernel's cache serves no port",
+                "`ports` or `interfaces`",
+                "add a port or an interface, or remove the table",
+            );
+        }
+        self.range(
+            "ndn.kernel_cache.packets",
+            cache.packets,
+            1,
+            1 << 24,
+            " packets",
+        );
     }
 
     /// Tables that say something about a forwarder that is not there.
