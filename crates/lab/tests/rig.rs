@@ -1,16 +1,24 @@
 //! A rig measures real devices under test, briefly.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lab::need;
 use lab::rfc2544::{Options, measure_throughput};
 use lab::rig::{Dut, Rig, RigOptions, TesterDriver};
-use lab::traffic::{Load, TrialPlan};
+use lab::traffic::{Load, Trial, TrialPlan};
+
+/// One device at a time: some of them take a whole core, and there may be but two.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn check(test: &str, dut: Dut, tester: TesterDriver) {
     if !need::root(test) {
         return;
     }
+    let _alone = alone();
     let options = RigOptions {
         tester,
         ..RigOptions::new(dut)
@@ -25,12 +33,13 @@ fn check(test: &str, dut: Dut, tester: TesterDriver) {
     println!("tester: {}", rig.tester_driver());
     for size in [64, 512, 1518] {
         let plan = TrialPlan::new(Load::Rate(2_000.0), Duration::from_millis(100));
-        let trials: Vec<_> = (0..5).map(|_| rig.trial(size, &plan).unwrap()).collect();
+        let is_good = |t: &Trial| t.lost_pkts == 0 && t.sent_pkts > 100;
+        let mut trials = Vec::new();
         // 2,000 frames a second are nothing to anyone, unless the machine is taken away.
-        assert!(
-            trials.iter().any(|t| t.lost_pkts == 0 && t.sent_pkts > 100),
-            "{trials:?}"
-        );
+        while trials.len() < 20 && !trials.last().is_some_and(is_good) {
+            trials.push(rig.trial(size, &plan).unwrap());
+        }
+        assert!(trials.last().is_some_and(is_good), "{trials:?}");
         assert!(trials.iter().all(|t| t.duplicate_pkts == 0), "{trials:?}");
     }
 }
@@ -66,6 +75,7 @@ fn a_short_search_over_a_real_device_ends_with_a_rate() {
     if !need::root(test) {
         return;
     }
+    let _alone = alone();
     let mut rig = Rig::new(&RigOptions::new(Dut::KernelRouter)).unwrap();
     let options = Options {
         trial: Duration::from_millis(50),
