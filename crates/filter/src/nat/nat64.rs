@@ -1,7 +1,7 @@
 //! NAT64 (RFC 6146): IPv6 hosts reach IPv4 servers under a [`Prefix`].
 //!
 //! Two steps, each of which is there already or simple: a packet's headers are translated between the families
-//! ([`siit`](super::siit)), for which each IPv6 host has an IPv4 address that never leaves the node; from there on it is a
+//! ([`siit`]), for which each IPv6 host has an IPv4 address that never leaves the node; from there on it is a
 //! packet like others, whose source rules translate to an outer address. So the binding and session tables of RFC 6146 3.1,
 //! their timers, filtering and hairpinning are those of connections and mappings of IPv4.
 //!
