@@ -270,8 +270,9 @@ fn start(
     };
     let file = directory.join(name).with_extension("toml");
     let socket = file.with_extension("nfd");
+    // Three forwarders and their programs share the machine, and maybe one core: who polls takes it from the others.
     let mut text = format!(
-        "[node]\nname = \"{name}\"\nframes_per_worker = 4096\ncontrol_socket = \"{}\"\n",
+        "[idle]\nmode = \"interrupt\"\n[node]\nname = \"{name}\"\nframes_per_worker = 4096\ncontrol_socket = \"{}\"\n",
         file.with_extension("control").display(),
     );
     let mut ports = Vec::new();
