@@ -114,18 +114,7 @@ impl Engine {
     /// # Panics
     /// If the rules are wrong: they are the program's own.
     pub fn new(rules: &str, connections: usize) -> Self {
-        let sizes = Sizes {
-            connections4: connections,
-            connections6: 64,
-            sources: 64,
-            expectations: 64,
-            nat: NatSizes {
-                mappings: connections,
-                addresses: OUTER_ADDRESSES as usize,
-                permits: 64,
-            },
-            workers: 1,
-        };
+        let sizes = sizes(connections);
         let shared = Arc::new(Shared::new(&sizes, TrackPolicy::default(), [1, 2, 3, 4]));
         Self::with(rules, shared, 0)
     }

@@ -82,11 +82,8 @@ const LISTS: u64 = 1;
 const ROUNDS_MAX: usize = 1024;
 
 /// Packets that the small ring of S3-FIFO holds in a full store of `packets`: a tenth.
-const fn small_limit(packets: usize) -> usize {
-    match packets / 10 {
-        0 => 1,
-        tenth => tenth,
-    }
+fn small_limit(packets: usize) -> usize {
+    (packets / 10).max(1)
 }
 
 /// What a policy decides. The caller holds the lock of the packet's state, except for `touch`.
