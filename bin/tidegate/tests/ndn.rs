@@ -363,7 +363,7 @@ fn ping_peek_and_poke_by_each_transport() {
 }
 
 #[test]
-fn a_killed_node_answers_from_its_disk() {
+fn a_killed_node_answers_from_its_disk_whose_end_is_torn() {
     let directory = tempfile::tempdir().unwrap();
     let more = format!(
         "{LOOPBACK}\ncache_packets = 64\ncache_disk = \"{}/cache\"\ncache_disk_bytes = 16777216\n\
@@ -386,14 +386,140 @@ fn a_killed_node_answers_from_its_disk() {
         name
         // SIGKILL: nothing is said or closed.
     };
+    // And the end of the file is gone, in the middle of a packet.
+    let log = directory.path().join("cache");
+    let log = std::fs::OpenOptions::new().write(true).open(log).unwrap();
+    let length = log.metadata().unwrap().len();
+    log.set_len(length - 1000).unwrap();
     let node = Node::start(directory.path(), None, "", &more);
     let found = node.stats()["ndn"]["store"]["disk"]["recovered"].as_u64();
-    assert!(found >= Some(100), "{found:?}");
+    assert!(found >= Some(90), "{found:?}");
+    assert_eq!(
+        node.stats()["ndn"]["store"]["disk"]["cut"].as_u64(),
+        Some(1)
+    );
     // Nobody serves it any more.
     let first = finish(&mut node.command(&["peek", &format!("{name}/seg=0")]));
     assert_eq!(first.code, 0, "{}", first.stderr);
     let read = node.stats()["ndn"]["store"]["disk"]["found"].as_u64();
     assert_eq!(read, Some(1));
+}
+
+/// A node that is told to stop writes what is in memory to its disk; what is erased is gone from there too.
+#[test]
+fn a_stopped_node_has_all_on_disk_but_what_was_erased() {
+    let directory = tempfile::tempdir().unwrap();
+    let more = format!(
+        "{LOOPBACK}\ncache_packets = 4096\ncache_disk = \"{}/cache\"\ncache_disk_bytes = 16777216\n",
+        directory.path().display()
+    );
+    // Text, as `peek` prints it.
+    let file: Vec<u8> = (0..1_u32 << 20).map(|at| b'a' + (at % 23) as u8).collect();
+    let stop = |mut node: Node| {
+        let process = &mut node._process.0;
+        let mut term = Command::new("kill");
+        assert!(
+            term.arg(process.id().to_string())
+                .status()
+                .unwrap()
+                .success()
+        );
+        let ended = || process.try_wait().unwrap().is_some();
+        assert!(wait_until(PATIENCE, ended), "the node does not stop");
+    };
+    let fetch_all = |node: &Node, name: &str| {
+        let last = finish(&mut node.command(&["peek", &format!("{name}/seg=2")]));
+        last.code
+    };
+    let (name, other) = {
+        let node = Node::start(directory.path(), None, "", &more);
+        let info = node.json(&["cs", "info"]);
+        assert_eq!(
+            info["disk"]["disk_bytes"].as_u64(),
+            Some(16 << 20),
+            "{info}"
+        );
+        let (_server, name) = node.serve(&["put", "/kept"], Some(&file));
+        let (_other, other) = node.serve(&["put", "/erased"], Some(&file));
+        node.get("/kept", &file);
+        node.get("/erased", &file);
+        assert_eq!(
+            node.json(&["cs", "info"])["disk"]["written"].as_u64(),
+            Some(0)
+        );
+        stop(node);
+        (name, other)
+    };
+    {
+        let node = Node::start(directory.path(), None, "", &more);
+        let info = node.json(&["cs", "info"]);
+        assert!(info["disk"]["recovered"].as_u64() >= Some(260), "{info}");
+        assert!(node.ok(&["cs", "info"]).contains("recovered"));
+        // Memory is empty: it is all on the disk.
+        assert_eq!(info["packets"].as_u64(), Some(0), "{info}");
+        let erased = node.json(&["cs", "erase", "/erased"]);
+        assert_eq!(erased["erased"].as_u64(), Some(0), "{erased}");
+        assert_eq!(fetch_all(&node, &name), 0);
+        assert_ne!(fetch_all(&node, &other), 0);
+        stop(node);
+    }
+    let node = Node::start(directory.path(), None, "", &more);
+    assert_eq!(fetch_all(&node, &name), 0);
+    assert_ne!(fetch_all(&node, &other), 0);
+}
+
+/// A full disk costs packets on disk, which are counted, and nothing else: then, and at the next start.
+#[test]
+fn a_full_disk_does_not_stop_a_node() {
+    if !need::root("a_full_disk_does_not_stop_a_node") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mount = Mounted::new(directory.path().join("small"), "4m");
+    let more = format!(
+        "{LOOPBACK}\ncache_packets = 64\ncache_disk = \"{}/cache\"\ncache_disk_bytes = 16777216\n\
+         cache_disk_sync_s = 1\n",
+        mount.0.display()
+    );
+    let file = bytes(8 << 20);
+    let disk = |node: &Node| node.json(&["cs", "info"])["disk"].clone();
+    {
+        let node = Node::start(directory.path(), None, "", &more);
+        let (_server, _) = node.serve(&["put", "/disk"], Some(&file));
+        // 8 MiB through a disk of 4: the file arrives whole, the disk's failures are counted.
+        node.get("/disk", &file);
+        let has_failed = || disk(&node)["failures"].as_u64() > Some(0);
+        assert!(wait_until(PATIENCE, has_failed), "{}", disk(&node));
+        node.get("/disk", &file);
+    }
+    let node = Node::start(directory.path(), None, "", &more);
+    let info = disk(&node);
+    assert!(info["recovered"].as_u64() >= Some(100), "{info}");
+}
+
+/// A small file system in memory, unmounted with the test.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(path: PathBuf, size: &str) -> Self {
+        std::fs::create_dir(&path).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args([
+            "-t",
+            "tmpfs",
+            "-o",
+            &format!("size={size}"),
+            "tidegate-test",
+        ]);
+        assert!(mount.arg(&path).status().unwrap().success());
+        Self(path)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }
 
 #[test]

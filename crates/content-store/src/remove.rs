@@ -63,12 +63,14 @@ impl Writer<'_> {
 }
 
 impl Worker {
-    /// Erases packets in memory whose name begins with `prefix`, `limit` at most, also from the disk tier; returns how
-    /// many. O(components) each.
+    /// Erases packets in memory whose name begins with `prefix`, `limit` at most, with what the disk tier has of them;
+    /// returns how many. With a limit of `usize::MAX` the disk tier loses all packets below the prefix, also those
+    /// that are not in memory and not counted. O(components) each.
     pub fn erase(&mut self, prefix: NameRef<'_>, limit: usize) -> usize {
         let mut writer = self.writer();
         let mut count = 0;
         let mut spins = 0;
+        let is_all = limit == usize::MAX;
         while count < limit && spins < WAITS_MAX {
             writer.settle();
             let Some(node) = writer.any_at_or_below(prefix) else {
@@ -76,7 +78,9 @@ impl Worker {
             };
             let packet = writer.packet(node);
             if writer.remove(node) {
-                writer.forget_on_disk(packet);
+                if !is_all {
+                    writer.erase_on_disk(packet);
+                }
                 writer.add(Counter::Erased, 1);
                 count += 1;
                 spins = 0;
@@ -84,6 +88,10 @@ impl Worker {
                 // Another worker removes it: out of the trie in a moment.
                 relax(&mut spins);
             }
+        }
+        if is_all {
+            // Last: what was evicted meanwhile is in the log before it.
+            writer.erase_below_on_disk(prefix);
         }
         count
     }

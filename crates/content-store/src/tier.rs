@@ -2,13 +2,16 @@
 
 use crate::node::Packet;
 use crate::worker::Writer;
+use wire::ndn::NameRef;
 
 #[cfg(not(all(feature = "std", not(any(loom, shuttle)))))]
 impl Writer<'_> {
     /// There is no disk tier in this build.
     pub(crate) fn spill(&self, _: Packet<'_>) {}
     /// There is no disk tier in this build.
-    pub(crate) fn forget_on_disk(&self, _: Packet<'_>) {}
+    pub(crate) fn erase_on_disk(&self, _: Packet<'_>) {}
+    /// There is no disk tier in this build.
+    pub(crate) fn erase_below_on_disk(&self, _: NameRef<'_>) {}
 }
 
 #[cfg(all(feature = "std", not(any(loom, shuttle))))]
@@ -21,7 +24,6 @@ mod with_disk {
     use std::boxed::Box;
     use std::task::Waker;
     use wire::Instant;
-    use wire::ndn::NameRef;
 
     const NS_PER_MS: u64 = 1_000_000;
 
@@ -54,6 +56,23 @@ mod with_disk {
     }
 
     impl Worker {
+        /// Evicts packets to the disk tier as far as it takes them at once, the coldest first, `limit` at most; returns
+        /// how many. Before a process ends: call it until the store is empty or time is up, and wait in between
+        /// ([`ContentStore::sync_disk`]), since 0 also says that the disk is behind. Without a tier nothing is done.
+        pub fn move_to_disk(&mut self, limit: usize, now: Instant) -> usize {
+            let shared = self.shared.clone();
+            let Some(tier) = shared.disk.get() else {
+                return 0;
+            };
+            let mut writer = self.writer();
+            let mut count = 0;
+            while count < limit && tier.has_room() && writer.evict(now.as_ns()).is_ok() {
+                count += 1;
+                writer.settle();
+            }
+            count
+        }
+
         /// Starts to read the packet of exactly this name from the disk, after a lookup missed it; true if a read is
         /// under way, whose end [`poll_disk`](Self::poll_disk) tells. Never waits; at most 64 reads are under way.
         pub fn read_disk(&mut self, name: NameRef<'_>) -> bool {
@@ -86,7 +105,13 @@ mod with_disk {
             let mut count = 0;
             while let Some(read) = reads.finished() {
                 let name = NameRef::new(&read.name).unwrap_or_default();
-                let packet = read.packet().map(|(packet, name)| {
+                let is_erased = self
+                    .shared
+                    .disk
+                    .get()
+                    .is_some_and(|tier| tier.is_erased(name, &read));
+                let kept = read.packet().filter(|_| !is_erased);
+                let packet = kept.map(|(packet, name)| {
                     let now_unix = epoch.saturating_add(now.as_ns());
                     let left = read.fresh_until_unix_ns().saturating_sub(now_unix);
                     let name = NameRef::new(name).unwrap_or_default();
@@ -130,10 +155,17 @@ mod with_disk {
             }
         }
 
-        /// Forgets what is on disk under a packet's name.
-        pub(crate) fn forget_on_disk(&self, packet: Packet<'_>) {
+        /// Erases the packet of a packet's name on disk.
+        pub(crate) fn erase_on_disk(&self, packet: Packet<'_>) {
             if let Some(tier) = self.shared.disk.get() {
-                tier.forget(packet.name());
+                tier.erase_name(packet.name());
+            }
+        }
+
+        /// Erases on disk all that is below a prefix.
+        pub(crate) fn erase_below_on_disk(&self, prefix: NameRef<'_>) {
+            if let Some(tier) = self.shared.disk.get() {
+                tier.erase_prefix(prefix.value());
             }
         }
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant as Clock};
 use common::{Random, insert, is_whole, name, packet, store, view};
 use content_store::{ContentStore, DiskConfig, DiskError, NewData, Policy, Query, Worker};
 use wire::Instant;
+use wire::ndn::NameRef;
 
 const NOW: Instant = Instant::from_ns(1);
 /// Packets that memory holds in these tests.
@@ -119,6 +120,162 @@ fn evicted_packets_come_back_in_this_run_and_the_next() {
     assert_eq!(stats.cut, 0);
     let all = 2..count - MEMORY as u64;
     assert!(read_all(&mut worker, all.clone()).into_iter().eq(all));
+}
+
+/// What is erased by prefix is gone from the disk, wherever it was: in memory, on its way, in the log; in this run and
+/// the next. What comes afterwards stays.
+#[test]
+fn what_is_erased_by_prefix_is_gone_from_the_disk_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("store");
+    let count = 1000;
+    let below = name(&[b"disk"]);
+    let other = name(&[b"other", b"1"]);
+    {
+        let (store, mut worker) = with_disk(&path, 64 << 20);
+        insert(&mut worker, &other, 300, 9, 60_000, 1);
+        for number in 0..count {
+            put(&mut worker, number);
+        }
+        // Half is known to be in the log, the rest anywhere.
+        store.sync_disk().expect("synchronised");
+        for number in count..2 * count {
+            put(&mut worker, number);
+        }
+        assert_eq!(worker.erase(view(&below), usize::MAX), MEMORY);
+        assert!(read_all(&mut worker, 0..2 * count).is_empty());
+        for number in 5 * count..6 * count {
+            put(&mut worker, number);
+        }
+        store.sync_disk().expect("synchronised");
+        assert!(read_all(&mut worker, 0..2 * count).is_empty());
+        let later = 5 * count..6 * count - MEMORY as u64;
+        assert!(read_all(&mut worker, later.clone()).into_iter().eq(later));
+        // With a limit: what was in memory, and its copy on disk.
+        assert!(read(&mut worker, 5 * count));
+        let one = numbered(5 * count);
+        assert_eq!(worker.erase(view(&one), 1), 1);
+        assert!(!read(&mut worker, 5 * count));
+        assert!(worker.read_disk(view(&other)), "not below the prefix");
+    }
+    let (store, mut worker) = with_disk(&path, 64 << 20);
+    assert_eq!(store.disk_stats().expect("a tier").cut, 0);
+    assert!(read_all(&mut worker, 0..2 * count).is_empty());
+    let later = 5 * count + 1..6 * count - MEMORY as u64;
+    assert!(read_all(&mut worker, later.clone()).into_iter().eq(later));
+    assert!(!read(&mut worker, 5 * count));
+    assert_eq!(worker.erase(NameRef::EMPTY, usize::MAX), MEMORY);
+    store.sync_disk().expect("synchronised");
+    assert!(!worker.read_disk(view(&other)) || read_all(&mut worker, []).is_empty());
+    assert!(worker.lookup(&Query::exact(view(&other)), NOW).is_none());
+}
+
+/// A read that began before its packet was erased does not bring it back.
+#[test]
+fn a_read_under_way_does_not_bring_back_what_is_erased() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (store, mut worker) = with_disk(&directory.path().join("store"), 64 << 20);
+    for number in 0..200 {
+        put(&mut worker, number);
+    }
+    store.sync_disk().expect("synchronised");
+    for number in 0..32 {
+        assert!(worker.read_disk(view(&numbered(number))));
+    }
+    // They have been read by now, most likely, and wait to be taken.
+    std::thread::sleep(Duration::from_millis(100));
+    worker.erase(view(&name(&[b"disk"])), usize::MAX);
+    assert!(read_all(&mut worker, []).is_empty());
+    assert_eq!(worker.erase(NameRef::EMPTY, usize::MAX), 0);
+}
+
+/// Before the process ends, memory goes to the disk.
+#[test]
+fn memory_moves_to_the_disk() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("store");
+    {
+        let (store, mut worker) = with_disk(&path, 64 << 20);
+        for number in 0..MEMORY as u64 {
+            put(&mut worker, number);
+        }
+        assert_eq!(worker.move_to_disk(10, NOW), 10);
+        assert_eq!(worker.move_to_disk(usize::MAX, NOW), MEMORY - 10);
+        assert_eq!(worker.move_to_disk(usize::MAX, NOW), 0);
+        store.sync_disk().expect("synchronised");
+    }
+    let (_store, mut worker) = with_disk(&path, 64 << 20);
+    let all = 0..MEMORY as u64;
+    assert!(read_all(&mut worker, all.clone()).into_iter().eq(all));
+}
+
+/// A disk without room costs packets, which are counted, and nothing else; when it has room again the tier goes on.
+#[test]
+fn a_full_disk_costs_packets_only() {
+    let Some(full) = Small::mount() else {
+        println!("skipped: no right to mount a file system");
+        return;
+    };
+    let path = full.0.join("store");
+    let filler = full.0.join("filler");
+    std::fs::write(&filler, vec![1; 3 << 20]).expect("written");
+    // 16 MiB are asked for where 5 are.
+    let (store, mut worker) = with_disk(&path, 16 << 20);
+    let count = 8000;
+    for number in 0..count {
+        put(&mut worker, number);
+        if number % 500 == 0 {
+            // An error is one of the file's, and counted.
+            let _ = store.sync_disk();
+        }
+    }
+    let _ = store.sync_disk();
+    let stats = store.disk_stats().expect("a tier");
+    assert!(stats.failed > 0 && stats.written > 500, "{stats:?}");
+    // What memory holds is answered; what comes from the disk is whole (which is checked where it is read).
+    let last = numbered(count - 1);
+    assert!(worker.lookup(&Query::exact(view(&last)), NOW).is_some());
+    let found = read_all(&mut worker, 0..count).len() as u64;
+    assert!(found > 500 && found <= stats.written, "{found}, {stats:?}");
+    // Room again.
+    std::fs::remove_file(&filler).expect("removed");
+    let more = 2_000_000..2_001_000;
+    for number in more.clone() {
+        put(&mut worker, number);
+        if number % 100 == 0 {
+            let _ = store.sync_disk();
+        }
+    }
+    let _ = store.sync_disk();
+    let back = read_all(&mut worker, more).len();
+    assert!(back > 300, "{back} of 1000 after there is room again");
+}
+
+/// A file system of 8 MiB, unmounted with the test.
+struct Small(
+    std::path::PathBuf,
+    #[expect(dead_code, reason = "removed with it")] tempfile::TempDir,
+);
+
+impl Small {
+    fn mount() -> Option<Self> {
+        let directory = tempfile::tempdir().ok()?;
+        let path = directory.path().to_owned();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=8m", "tidegate-test"])
+            .arg(&path)
+            .stderr(Stdio::null())
+            .status();
+        mounted
+            .is_ok_and(|status| status.success())
+            .then_some(Self(path, directory))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-l"]).arg(&self.0).status();
+    }
 }
 
 fn store_of(path: &Path, bytes: u64) -> Result<(), DiskError> {

@@ -32,4 +32,4 @@ pub use forwarder::{
 pub use hash::NameHasher;
 pub use partition::Partition;
 pub use rng::Rng;
-pub use store::{ContentStore, MemoryStore, StoreInfo};
+pub use store::{ContentStore, DiskInfo, MemoryStore, StoreInfo};

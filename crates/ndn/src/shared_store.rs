@@ -6,7 +6,7 @@ use content_store::{NewData, PrefixHash, Query, Worker};
 use wire::Instant;
 use wire::ndn::{Data, Interest, NameRef};
 
-use crate::store::{ContentStore, StoreInfo};
+use crate::store::{ContentStore, DiskInfo, StoreInfo};
 
 /// One worker's access to a [`content_store::ContentStore`].
 ///
@@ -123,6 +123,16 @@ impl ContentStore for SharedStore {
             packets: stats.packets,
             hits: stats.hits,
             misses: stats.misses,
+            disk: self.store.disk_stats().map(|disk| DiskInfo {
+                file_bytes: disk.file_bytes,
+                index_bytes: disk.index_bytes,
+                recovered: disk.recovered,
+                written: disk.written,
+                dropped: disk.dropped + disk.crowded_out,
+                found: disk.found,
+                lost: disk.lost,
+                failed: disk.failed,
+            }),
         }
     }
 

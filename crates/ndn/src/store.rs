@@ -23,6 +23,60 @@ pub struct StoreInfo {
     pub hits: u64,
     /// Lookups that found none.
     pub misses: u64,
+    /// Its slower part, if it has one.
+    pub disk: Option<DiskInfo>,
+}
+
+/// Figures of the part of a content store that is on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskInfo {
+    /// Bytes of the file when it is full.
+    pub file_bytes: u64,
+    /// Bytes of memory of its index.
+    pub index_bytes: u64,
+    /// Packets that were there at the start.
+    pub recovered: u64,
+    /// Packets written.
+    pub written: u64,
+    /// Packets not written, as the disk was behind or the index full.
+    pub dropped: u64,
+    /// Reads that found their packet.
+    pub found: u64,
+    /// Reads that did not.
+    pub lost: u64,
+    /// Operations on the file that failed.
+    pub failed: u64,
+}
+
+impl DiskInfo {
+    /// All figures, in the order of the fields.
+    pub(crate) const fn values(&self) -> [u64; 8] {
+        [
+            self.file_bytes,
+            self.index_bytes,
+            self.recovered,
+            self.written,
+            self.dropped,
+            self.found,
+            self.lost,
+            self.failed,
+        ]
+    }
+
+    /// The place of a figure, by its number in [`values`](Self::values).
+    pub(crate) const fn place(&mut self, number: u32) -> Option<&mut u64> {
+        Some(match number {
+            0 => &mut self.file_bytes,
+            1 => &mut self.index_bytes,
+            2 => &mut self.recovered,
+            3 => &mut self.written,
+            4 => &mut self.dropped,
+            5 => &mut self.found,
+            6 => &mut self.lost,
+            7 => &mut self.failed,
+            _ => return None,
+        })
+    }
 }
 
 /// A content store as the forwarder sees it: one worker's access.
@@ -50,7 +104,8 @@ pub trait ContentStore {
     /// Stores a copy of a packet that may be cached.
     fn insert(&mut self, data: &Data<'_>, now: Instant);
 
-    /// Removes up to `limit` packets at and below `prefix`; returns how many.
+    /// Removes up to `limit` packets at and below `prefix`; returns how many. `u64::MAX` removes them from a slower
+    /// place too, where they are not counted.
     fn erase(&mut self, prefix: NameRef<'_>, limit: u64) -> u64;
 
     /// Changes what is given; `None` leaves as it is.

@@ -6,16 +6,40 @@
 //! | 8..16 | sequence number | 4..8 | CRC-32 of all that follows |
 //! | 16..24 | bytes of a segment | 8..16 | the segment's sequence number |
 //! | 24..32 | number of segments | 16..24 | fresh until (Unix time, ns), 0 if never |
-//! | 32..36 | CRC-32 of the above | 24..32 | lengths: packet, place of the name, name (16 bits each) |
+//! | 32..36 | CRC-32 of the above | 24..32 | 16 bits each: bytes of the packet, place and bytes of the name, kind |
 //!
-//! Numbers are little-endian. A record's packet follows its header and is filled up to 16 bytes. What an earlier lap
+//! What was erased is noted in records of another kind, whose packet is the name or the prefix. Numbers are little-endian. A record's packet follows its header and is filled up to 16 bytes. What an earlier lap
 //! left behind has another sequence number, so that it is never taken for a record of this one.
 
 use core::ops::Range;
 use wire::ndn::{NameRef, PACKET_BYTES_MAX};
 
 const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"tdgtcs\x00\x01");
+
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"tgR1");
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A packet.
+    Packet,
+    /// The packet of this name was erased.
+    ErasedName,
+    /// All packets below this prefix were erased.
+    ErasedPrefix,
+}
+
+impl Kind {
+    const fn of(number: usize) -> Option<Self> {
+        match number {
+            0 => Some(Self::Packet),
+            1 => Some(Self::ErasedName),
+            2 => Some(Self::ErasedPrefix),
+            _ => None,
+        }
+    }
+}
+
 /// Bytes of a segment's header and what fills it up.
 pub(super) const SEGMENT_HEADER_BYTES: usize = 64;
 pub(super) const RECORD_HEADER_BYTES: usize = 32;
@@ -72,6 +96,7 @@ fn read_u16(bytes: &[u8], at: usize) -> Option<usize> {
 /// A packet as it lies in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
+    pub(super) kind: Kind,
     /// The packet, in the bytes that were read.
     pub(super) packet: Range<usize>,
     /// The name, in the bytes that were read.
@@ -85,18 +110,21 @@ impl Record {
     /// Reads the record that `bytes` begin with, without a look at its checksum: for what this process wrote.
     pub(super) fn lengths(bytes: &[u8]) -> Option<Self> {
         let magic = u32::from_le_bytes(*bytes.first_chunk()?);
+        let kind = Kind::of(read_u16(bytes, 30)?)?;
         let (packet, name_at, name) = (
             read_u16(bytes, 24)?,
             read_u16(bytes, 26)?,
             read_u16(bytes, 28)?,
         );
+        let least = usize::from(kind == Kind::Packet);
         let is_sound = magic == RECORD_MAGIC
-            && (1..=PACKET_BYTES_MAX).contains(&packet)
+            && (least..=PACKET_BYTES_MAX).contains(&packet)
             && name_at + name <= packet
             && bytes.len() >= record_bytes(packet);
         is_sound.then(|| {
             let start = RECORD_HEADER_BYTES;
             Self {
+                kind,
                 packet: start..start + packet,
                 name: start + name_at..start + name_at + name,
                 fresh_until_unix_ns: read_u64(bytes, 16).unwrap_or(0),
@@ -123,12 +151,22 @@ impl Record {
         name_bytes: usize,
         fresh_until_unix_ns: u64,
     ) {
+        let lengths = [packet.len(), name_at, name_bytes, Kind::Packet as usize];
+        Self::put(out, packet, lengths, fresh_until_unix_ns);
+    }
+
+    /// Appends the record that a name or a prefix was erased.
+    pub(super) fn write_erased(out: &mut Vec<u8>, kind: Kind, name: &[u8]) {
+        Self::put(out, name, [name.len(), 0, name.len(), kind as usize], 0);
+    }
+
+    fn put(out: &mut Vec<u8>, packet: &[u8], lengths: [usize; 4], fresh: u64) {
         let end = out.len() + record_bytes(packet.len());
         out.extend_from_slice(&RECORD_MAGIC.to_le_bytes());
         out.extend_from_slice(&[0; 12]);
-        out.extend_from_slice(&fresh_until_unix_ns.to_le_bytes());
-        for length in [packet.len(), name_at, name_bytes, 0] {
-            out.extend_from_slice(&(length as u16).to_le_bytes());
+        out.extend_from_slice(&fresh.to_le_bytes());
+        for word in lengths {
+            out.extend_from_slice(&(word as u16).to_le_bytes());
         }
         out.extend_from_slice(packet);
         out.resize(end, 0);
@@ -176,6 +214,25 @@ mod tests {
             assert_eq!(Record::read(&broken, 9), None, "bit {at}");
             assert_eq!(Record::read(&bytes[..at / 8], 9), None);
         }
+    }
+
+    #[test]
+    fn an_erasure_comes_back_and_is_no_packet() {
+        let prefix = b"\x08\x01a";
+        let mut bytes = Vec::new();
+        Record::write_erased(&mut bytes, Kind::ErasedPrefix, prefix);
+        let first = bytes.len();
+        Record::write_erased(&mut bytes, Kind::ErasedPrefix, &[]);
+        Record::seal(&mut bytes, 9).unwrap();
+        Record::seal(&mut bytes[first..], 9).unwrap();
+        let read = Record::read(&bytes, 9).unwrap();
+        assert_eq!(
+            (read.kind, &bytes[read.name]),
+            (Kind::ErasedPrefix, &prefix[..])
+        );
+        let all = Record::read(&bytes[first..], 9).unwrap();
+        assert_eq!((all.kind, all.name.len()), (Kind::ErasedPrefix, 0));
+        assert!(claims_to_be_of(&bytes, 9));
     }
 
     #[test]

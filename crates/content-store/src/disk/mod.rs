@@ -4,13 +4,17 @@
 //! packet and takes the answer later, so that it never waits for a disk. What was written is found again after a
 //! crash; each record has a checksum, so that a packet is whole or not there.
 
+mod erased;
 mod index;
 mod log;
 mod threads;
 
 use crate::hash::NameHash;
+use erased::{Erased, Position};
 use index::{Index, Place};
-use log::{GRAIN_BYTES, Geometry, RECORD_BYTES_MAX, Record, SEGMENT_HEADER_BYTES, record_bytes};
+use log::{
+    GRAIN_BYTES, Geometry, Kind, RECORD_BYTES_MAX, Record, SEGMENT_HEADER_BYTES, record_bytes,
+};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -20,6 +24,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
+use wire::ndn::{NameRef, PACKET_BYTES_MAX};
 
 /// Bytes that go to the file at once.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -98,6 +103,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $field: u64,)+
             /// Bytes of the index in memory.
             pub index_bytes: u64,
+            /// Bytes of the file when it is full.
+            pub file_bytes: u64,
         }
 
         #[derive(Debug, Default)]
@@ -108,6 +115,7 @@ macro_rules! counters {
                 DiskStats {
                     $($field: self.$field.load(Ordering::Relaxed),)+
                     index_bytes: 0,
+                    file_bytes: 0,
                 }
             }
         }
@@ -133,6 +141,14 @@ counters! {
     failed;
 }
 
+/// The block that is filled now.
+#[derive(Debug)]
+struct Open {
+    bytes: Vec<u8>,
+    /// Blocks that the log's thread was given.
+    given: u64,
+}
+
 /// What all threads share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -143,8 +159,8 @@ pub(crate) struct Shared {
     index: Index,
     hash: NameHash,
     counters: Counters,
-    /// The block that is filled now.
-    block: Mutex<Vec<u8>>,
+    erased: Erased,
+    open: Mutex<Open>,
     free: Mutex<Vec<Vec<u8>>>,
     epoch_unix_ns: u64,
 }
@@ -156,6 +172,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What the log's thread does.
 enum Job {
     Write(Vec<u8>),
+    /// Notes what was erased.
+    Note,
     /// Tells when all that came before is on the disk.
     Sync(Sender<io::Result<()>>),
 }
@@ -167,6 +185,8 @@ pub(crate) struct Read {
     buffer: Vec<u8>,
     /// What was found, in the buffer.
     record: Option<Record>,
+    /// Where it lay.
+    at: Position,
     done: Option<Sender<Read>>,
     /// Told when the read has ended.
     waker: Option<Waker>,
@@ -236,7 +256,11 @@ impl DiskTier {
             index: Index::new(config.packets),
             hash,
             counters: Counters::default(),
-            block: Mutex::new(Vec::with_capacity(block_bytes)),
+            erased: Erased::default(),
+            open: Mutex::new(Open {
+                bytes: Vec::with_capacity(block_bytes),
+                given: 0,
+            }),
             free: Mutex::new(
                 (1..BLOCKS)
                     .map(|_| Vec::with_capacity(block_bytes))
@@ -263,6 +287,7 @@ impl DiskTier {
     pub(crate) fn stats(&self) -> DiskStats {
         DiskStats {
             index_bytes: self.shared.index.bytes() as u64,
+            file_bytes: self.shared.geometry.segments * self.shared.geometry.segment_bytes,
             ..self.shared.counters.load()
         }
     }
@@ -276,34 +301,46 @@ impl DiskTier {
         name: &[u8],
         fresh_until_unix_ns: u64,
     ) {
-        let mut block = lock(&self.shared.block);
-        if block.len() + record_bytes(packet.len()) > block.capacity()
-            && !self.hand_over(&mut block)
-        {
-            self.shared.counters.dropped.fetch_add(1, Ordering::Relaxed);
-            drop(block);
-            self.forget(name);
+        let mut open = lock(&self.shared.open);
+        if self.make_room(&mut open, packet.len()) {
+            let out = &mut open.bytes;
+            Record::write(out, packet, name_at, name.len(), fresh_until_unix_ns);
             return;
         }
-        Record::write(&mut block, packet, name_at, name.len(), fresh_until_unix_ns);
+        drop(open);
+        self.shared.counters.dropped.fetch_add(1, Ordering::Relaxed);
+        self.shared.index.remove(self.shared.hash.hash(name));
+    }
+
+    /// True if the next packet finds room, whatever its size.
+    pub(crate) fn has_room(&self) -> bool {
+        self.make_room(&mut lock(&self.shared.open), PACKET_BYTES_MAX)
+    }
+
+    /// Makes room for a record in the block that is filled now; false if the disk is behind.
+    fn make_room(&self, open: &mut Open, bytes: usize) -> bool {
+        open.bytes.len() + record_bytes(bytes) <= open.bytes.capacity() || self.hand_over(open)
     }
 
     /// Gives the block to the log's thread and takes an empty one; false if there is none.
-    fn hand_over(&self, block: &mut Vec<u8>) -> bool {
+    fn hand_over(&self, open: &mut Open) -> bool {
         let Some(empty) = lock(&self.shared.free).pop() else {
             return false;
         };
-        let full = core::mem::replace(block, empty);
+        let full = core::mem::replace(&mut open.bytes, empty);
         match self
             .to_log
             .as_ref()
             .map(|log| log.try_send(Job::Write(full)))
         {
-            Some(Ok(())) => true,
+            Some(Ok(())) => {
+                open.given += 1;
+                true
+            }
             Some(Err(
                 TrySendError::Full(Job::Write(full)) | TrySendError::Disconnected(Job::Write(full)),
             )) => {
-                let empty = core::mem::replace(block, full);
+                let empty = core::mem::replace(&mut open.bytes, full);
                 lock(&self.shared.free).push(empty);
                 false
             }
@@ -311,9 +348,36 @@ impl DiskTier {
         }
     }
 
-    /// Forgets what is on disk of a name.
-    pub(crate) fn forget(&self, name: &[u8]) {
+    /// Erases the packet of a name, also in the log: in this run and the next.
+    pub(crate) fn erase_name(&self, name: &[u8]) {
         self.shared.index.remove(self.shared.hash.hash(name));
+        let mut open = lock(&self.shared.open);
+        if self.make_room(&mut open, name.len()) {
+            Record::write_erased(&mut open.bytes, Kind::ErasedName, name);
+        } else {
+            self.shared.erased.add(name, open.given + 1);
+        }
+    }
+
+    /// Erases all packets below a prefix. Never waits for the disk.
+    pub(crate) fn erase_prefix(&self, prefix: &[u8]) {
+        let mut open = lock(&self.shared.open);
+        let unwritten = u64::from(!open.bytes.is_empty());
+        // Within the lock: what is appended later is written later.
+        self.shared.erased.add(prefix, open.given + unwritten);
+        if unwritten > 0 {
+            self.hand_over(&mut open);
+        }
+        drop(open);
+        if let Some(log) = &self.to_log {
+            // If there is no room for it, a block that waits does as well.
+            let _ = log.try_send(Job::Note);
+        }
+    }
+
+    /// True if what was read has been erased since.
+    pub(crate) fn is_erased(&self, name: NameRef<'_>, read: &Read) -> bool {
+        self.shared.erased.covers(name, read.at)
     }
 
     /// Waits until all that was evicted before is on the disk.
@@ -322,12 +386,13 @@ impl DiskTier {
         let log = self.to_log.as_ref().ok_or_else(closed)?;
         let (done, wait) = channel();
         {
-            let mut block = lock(&self.shared.block);
+            let mut open = lock(&self.shared.open);
             // A block more than there are otherwise; the thread gives back one after the other.
-            let empty = Vec::with_capacity(block.capacity());
-            let full = core::mem::replace(&mut *block, empty);
+            let empty = Vec::with_capacity(open.bytes.capacity());
+            let full = core::mem::replace(&mut open.bytes, empty);
             // Within the lock, so that no later block is before this one.
             log.send(Job::Write(full)).map_err(|_| closed())?;
+            open.given += 1;
         }
         log.send(Job::Sync(done)).map_err(|_| closed())?;
         wait.recv().map_err(|_| closed())?
@@ -364,6 +429,7 @@ impl DiskTier {
             name: Vec::with_capacity(256),
             buffer: vec![0; RECORD_BYTES_MAX],
             record: None,
+            at: (0, 0),
             done: None,
             waker: None,
         }
@@ -372,7 +438,7 @@ impl DiskTier {
 
 impl Drop for DiskTier {
     fn drop(&mut self) {
-        let last = core::mem::take(&mut *lock(&self.shared.block));
+        let last = core::mem::take(&mut lock(&self.shared.open).bytes);
         if let Some(log) = self.to_log.take() {
             // The thread ends after it.
             let _ = log.send(Job::Write(last));
@@ -399,6 +465,18 @@ impl Shared {
             let sequence = sequence.load(Ordering::Acquire);
             sequence != 0 && place.is_of(sequence)
         })
+    }
+
+    /// Puts a record that is on the disk into the index, or takes out of it what the record erases.
+    fn take_in(&self, kind: Kind, name: &[u8], offset: u64, sequence: u64) {
+        match kind {
+            Kind::Packet => self.note(name, offset, sequence),
+            Kind::ErasedName => self.index.remove(self.hash.hash(name)),
+            Kind::ErasedPrefix => {
+                let at = (sequence, offset % self.geometry.segment_bytes);
+                self.erased.noted(name, at);
+            }
+        }
     }
 
     fn note(&self, name: &[u8], offset: u64, sequence: u64) {
@@ -452,12 +530,12 @@ impl Shared {
                 }
                 return;
             };
-            self.note(
-                rest.get(record.name.clone()).unwrap_or_default(),
-                start + at as u64,
-                sequence,
-            );
-            self.counters.recovered.fetch_add(1, Ordering::Relaxed);
+            let name = rest.get(record.name.clone()).unwrap_or_default();
+            self.take_in(record.kind, name, start + at as u64, sequence);
+            let is_packet = u64::from(record.kind == Kind::Packet);
+            self.counters
+                .recovered
+                .fetch_add(is_packet, Ordering::Relaxed);
             at += record.bytes;
         }
     }

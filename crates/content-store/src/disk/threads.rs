@@ -1,6 +1,6 @@
 //! The threads of a disk tier: one writes the log, others read packets.
 
-use super::log::{GRAIN_BYTES, RECORD_BYTES_MAX, Record, SEGMENT_HEADER_BYTES};
+use super::log::{GRAIN_BYTES, Kind, RECORD_BYTES_MAX, Record, SEGMENT_HEADER_BYTES, record_bytes};
 use super::{Job, Read, Shared, lock, read_up_to};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use wire::ndn::NameRef;
 
 /// Starts them; they end when the other ends of their channels go.
 pub(super) fn start(
@@ -23,6 +24,7 @@ pub(super) fn start(
         sequence,
         // Never on: what lies behind a torn record would be taken for later than what replaces it.
         at: shared.geometry.segment_bytes,
+        blocks: 0,
     };
     let writer = thread::Builder::new().name("cs-disk-log".into());
     let mut threads = vec![writer.spawn(move || {
@@ -55,6 +57,8 @@ struct Log {
     sequence: u64,
     /// Where the next block goes, in the segment.
     at: u64,
+    /// Blocks that came.
+    blocks: u64,
 }
 
 impl Log {
@@ -65,14 +69,31 @@ impl Log {
                     self.shared.counters.failed.fetch_add(1, Ordering::Relaxed);
                 }
                 block.clear();
-                let mut free = lock(&self.shared.free);
-                if free.len() < free.capacity() {
-                    free.push(block);
+                {
+                    let mut free = lock(&self.shared.free);
+                    if free.len() < free.capacity() {
+                        free.push(block);
+                    }
                 }
+                self.blocks += 1;
+                self.note_erased();
             }
+            Job::Note => self.note_erased(),
             Job::Sync(done) => {
                 // Who asked may have gone.
                 let _ = done.send(self.shared.file.sync_data());
+            }
+        }
+    }
+
+    /// Notes which prefixes were erased. What cannot be noted holds for all that the log has until it can.
+    fn note_erased(&mut self) {
+        for prefix in self.shared.erased.due(self.blocks) {
+            let mut block = Vec::with_capacity(record_bytes(prefix.len()));
+            Record::write_erased(&mut block, Kind::ErasedPrefix, &prefix);
+            if self.write(&mut block).is_err() {
+                self.shared.counters.failed.fetch_add(1, Ordering::Relaxed);
+                return;
             }
         }
     }
@@ -103,8 +124,9 @@ impl Log {
                 break;
             };
             let name = rest.get(record.name.clone()).unwrap_or_default();
-            self.shared.note(name, offset + at as u64, self.sequence);
-            records += 1;
+            let place = offset + at as u64;
+            self.shared.take_in(record.kind, name, place, self.sequence);
+            records += u64::from(record.kind == Kind::Packet);
             at += record.bytes;
         }
         self.shared
@@ -123,6 +145,9 @@ impl Log {
         if let Some(word) = self.shared.sequences.get(self.segment as usize) {
             word.store(self.sequence, Ordering::Release);
         }
+        self.shared
+            .erased
+            .forget_before((self.sequence + 1).saturating_sub(geometry.segments));
         self.at = geometry.segment_bytes;
         let start = self.segment * geometry.segment_bytes;
         self.shared
@@ -171,7 +196,14 @@ impl Shared {
             }
         };
         let record = Record::read(read.buffer.get(..len)?, sequence)?;
-        let is_it = read.buffer.get(record.name.clone()) == Some(&read.name[..]);
+        let is_it = record.kind == Kind::Packet
+            && read.buffer.get(record.name.clone()) == Some(&read.name[..]);
+        read.at = (sequence, offset % self.geometry.segment_bytes);
+        let name = NameRef::new(&read.name).unwrap_or_default();
+        if is_it && self.erased.covers(name, read.at) {
+            self.index.remove(hash);
+            return None;
+        }
         is_it.then_some(record)
     }
 }

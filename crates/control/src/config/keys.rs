@@ -516,6 +516,13 @@ pub const TABLES: &[TableDoc] = &[
                 "How often what was written to `cache_disk` is synchronised; 0 leaves it to the kernel.",
             ),
             key(
+                "cache_disk_stop_s",
+                "integer, 0 to 3600, seconds",
+                "10",
+                "cache_disk_stop_s = 30",
+                "How long a node that stops may take to write what is in memory to `cache_disk`; 0 leaves it out.",
+            ),
+            key(
                 "unsolicited",
                 "\"drop_all\", \"admit_local\", \"admit_network\" or \"admit_all\"",
                 "\"drop_all\"",

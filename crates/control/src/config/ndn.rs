@@ -35,6 +35,8 @@ pub struct NdnConfig {
     pub cache_disk_bytes: u64,
     /// Seconds after which what was written to it is synchronised; 0: the kernel decides.
     pub cache_disk_sync_s: u32,
+    /// Seconds at most in which a node that stops writes what is in memory to it.
+    pub cache_disk_stop_s: u32,
     /// Data that nobody asked for.
     pub unsolicited: UnsolicitedConfig,
     /// `[ndn.kernel_cache]`: the part of the content store in the kernel's packet path; absent: there is none.
@@ -71,6 +73,7 @@ impl Default for NdnConfig {
             cache_disk: None,
             cache_disk_bytes: 1 << 30,
             cache_disk_sync_s: 5,
+            cache_disk_stop_s: 10,
             unsolicited: UnsolicitedConfig::default(),
             kernel_cache: None,
             pit_entries: 65_536,

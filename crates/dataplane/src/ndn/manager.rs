@@ -17,6 +17,7 @@ use wire::ndn::lp::LpPacket;
 use wire::ndn::name::Name;
 use wire::ndn::{Interest, NameRef};
 
+use super::disk::DiskSync;
 use super::kernel::Filling;
 use super::keys::PublicKey;
 use super::listen::Listener;
@@ -56,27 +57,6 @@ pub(super) struct Manager {
     pub(super) idle: Duration,
     pub(super) idle_look_at: Instant,
     pub(super) disk: Option<DiskSync>,
-}
-
-/// The disk tier of the content store, which is synchronised now and then.
-#[derive(Debug)]
-pub(super) struct DiskSync {
-    pub(super) store: content_store::ContentStore,
-    pub(super) every: Duration,
-    pub(super) due: Instant,
-}
-
-impl DiskSync {
-    /// Synchronises, if it is time.
-    fn poll(&mut self, now: Instant) {
-        if self.due > now {
-            return;
-        }
-        self.due = now + self.every;
-        if let Err(error) = self.store.sync_disk() {
-            tracing::warn!(%error, "the content store's disk tier cannot be synchronised");
-        }
-    }
 }
 
 impl Manager {

@@ -12,6 +12,7 @@
 //! worker. The content store is shared. The manager makes faces, so that all workers have the same ones, and holds
 //! RIB, FIB and strategy choices as management shows them.
 
+mod disk;
 mod info;
 mod kernel;
 mod keys;
@@ -56,9 +57,10 @@ pub use keys::{KeyError, PublicKey, read_certificate};
 
 use crate::forwarding::Forwarding;
 use crate::plan::{Plan, PortRole};
+use disk::{LastSpill, disk_sync, last_spill};
 use kernel::Filling;
 use listen::Listener;
-use manager::{DiskSync, Manager};
+use manager::Manager;
 use many::{EthernetPort, Many};
 use message::{Commands, EVENTS_MAX, Ears, Inbox, Outbox, ToManager, ToWorker};
 use node::{BELL_TOKEN, NdnNode, UDP_TOKEN};
@@ -174,6 +176,8 @@ pub struct Ndn {
     bell: Arc<Doorbell>,
     asked: manager::Asked,
     kernel: Option<Arc<Kernel>>,
+    /// What is to be done once the workers ended.
+    last: Mutex<Option<LastSpill>>,
 }
 
 /// What a worker's node is made of.
@@ -318,6 +322,7 @@ impl Ndn {
             bell,
             asked,
             kernel,
+            last: Mutex::new(last_spill(ndn, &ground.store)),
         }))
     }
 
@@ -380,6 +385,14 @@ impl Ndn {
         if let Some(thread) = lock(&self.thread).take() {
             // A panic there has been reported.
             let _ = thread.join();
+        }
+    }
+
+    /// Writes what the content store has in memory to its disk tier, within the time that the configuration allows.
+    /// Call it once the workers ended.
+    pub(crate) fn spill(&self) {
+        if let Some(spill) = lock(&self.last).take() {
+            spill.run();
         }
     }
 
@@ -545,21 +558,6 @@ fn ground(ndn: &NdnConfig, workers: u16, seed: u64, now: Instant) -> Result<Grou
         store,
         seed: rng.next_u64(),
         now,
-    })
-}
-
-/// When the disk tier is to be synchronised, and how often.
-fn disk_sync(
-    ndn: &NdnConfig,
-    store: &content_store::ContentStore,
-    now: Instant,
-) -> Option<DiskSync> {
-    let every = Duration::from_secs(ndn.cache_disk_sync_s.into());
-    let is_asked = ndn.cache_disk.is_some() && !every.is_zero();
-    is_asked.then(|| DiskSync {
-        store: store.clone(),
-        every,
-        due: now + every,
     })
 }
 

@@ -257,6 +257,9 @@ impl Dataplane {
                 ndn.stop();
             }
             let reports = lock(&self.workers).stop();
+            if let Some(ndn) = &self.shared.ndn {
+                ndn.spill();
+            }
             for (worker, report) in reports.iter().enumerate() {
                 match report {
                     Some(report) if report.home + report.kept_by_drivers >= report.frames => {}

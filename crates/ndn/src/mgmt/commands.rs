@@ -260,9 +260,13 @@ fn erase(parameters: &ControlParameters, control: &mut impl Control) -> ControlR
     }
     let asked = parameters.count.unwrap_or(u64::MAX);
     let limit = asked.min(ERASE_LIMIT);
-    let count = control.erase(name.as_ref(), limit);
+    let mut count = control.erase(name.as_ref(), limit);
+    if parameters.count.is_none() && count < limit {
+        // All of it: what is not in memory, too.
+        count += control.erase(name.as_ref(), u64::MAX);
+    }
     // Says that the command is to be sent again.
-    let is_cut = asked > ERASE_LIMIT && count == ERASE_LIMIT;
+    let is_cut = asked > limit && count == limit;
     ControlResponse::ok(ControlParameters {
         name: Some(name.clone()),
         count: Some(count),

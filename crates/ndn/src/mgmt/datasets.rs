@@ -223,13 +223,23 @@ pub(super) fn store(info: &StoreInfo) -> Vec<u8> {
     let mut set = Set(Vec::new());
     let admit = if info.admit { n::CS_ADMIT } else { 0 };
     let serve = if info.serve { n::CS_SERVE } else { 0 };
-    set.add(100, |out| {
+    set.add(250, |out| {
         out.nested(n::DATASET_ENTRY, |out| {
             out.integer(n::CAPACITY, info.capacity)?;
             out.integer(n::FLAGS, admit | serve)?;
             out.integer(n::N_CS_ENTRIES, info.packets)?;
             out.integer(n::CS_HITS, info.hits)?;
-            out.integer(n::CS_MISSES, info.misses)
+            out.integer(n::CS_MISSES, info.misses)?;
+            let Some(disk) = &info.disk else {
+                return Ok(());
+            };
+            out.nested(n::CS_DISK, |out| {
+                let numbers = (n::CS_DISK_FIRST..).step_by(2);
+                for (number, value) in numbers.zip(disk.values()) {
+                    out.integer(number, value)?;
+                }
+                Ok(())
+            })
         })
     });
     set.0

@@ -53,6 +53,10 @@ pub(super) const N_CS_ENTRIES: u32 = 135;
 
 pub(super) const CS_HITS: u32 = 129;
 pub(super) const CS_MISSES: u32 = 130;
+/// Of ours: what is on disk. Even, and above 31, so that readers who do not know it pass over it.
+pub(super) const CS_DISK: u32 = 64_000;
+/// The elements in it, in [`DiskInfo`](crate::DiskInfo)'s order, by even numbers from this one.
+pub(super) const CS_DISK_FIRST: u32 = 64_002;
 
 pub(super) const FACE_EVENT_NOTIFICATION: u32 = 192;
 pub(super) const FACE_EVENT_KIND: u32 = 193;

@@ -8,6 +8,7 @@ use wire::ndn::{DecodeError, Elements, Tlv, types};
 
 use super::numbers as n;
 use super::parameters::{ControlParameters, text};
+use crate::store::DiskInfo;
 
 /// The answer to a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,6 +102,8 @@ pub struct StoreStatus {
     pub hits: u64,
     /// Lookups that found none.
     pub misses: u64,
+    /// What is on disk, of a forwarder that tells.
+    pub disk: Option<DiskInfo>,
 }
 
 /// The forwarder.
@@ -335,6 +338,16 @@ pub fn store(content: &[u8]) -> Result<StoreStatus, DecodeError> {
             n::N_CS_ENTRIES => status.packets = element.integer()?,
             n::CS_HITS => status.hits = element.integer()?,
             n::CS_MISSES => status.misses = element.integer()?,
+            n::CS_DISK => {
+                let disk = status.disk.insert(DiskInfo::default());
+                for element in element.elements() {
+                    let element = element?;
+                    let number = element.tlv_type.wrapping_sub(n::CS_DISK_FIRST);
+                    if let Some(place) = disk.place(number / 2) {
+                        *place = element.integer()?;
+                    }
+                }
+            }
             _ => {}
         }
     }

@@ -249,10 +249,25 @@ pub(super) fn store(global: &Global, info: &StoreStatus) -> Result<(), Failure> 
         "hits": info.hits,
         "misses": info.misses,
     });
+    let disk = info.disk.map(|disk| {
+        json!({
+            "disk_bytes": disk.file_bytes,
+            "index_bytes": disk.index_bytes,
+            "recovered": disk.recovered,
+            "written": disk.written,
+            "not_written": disk.dropped,
+            "reads_found": disk.found,
+            "reads_lost": disk.lost,
+            "failures": disk.failed,
+        })
+    });
     if global.json {
+        let mut value = value;
+        value["disk"] = disk.into();
         return output::print_json(&value);
     }
-    output::print(&pairs(&value))
+    let on_disk = disk.map(|disk| pairs(&disk)).unwrap_or_default();
+    output::print(&format!("{}{on_disk}", pairs(&value)))
 }
 
 pub(super) fn kernel_cache(global: &Global, info: &NdnKernelInfo) -> Result<(), Failure> {

@@ -65,6 +65,13 @@ impl Checker<'_> {
                 "write for example 1073741824",
             );
         }
+        self.range(
+            "ndn.cache_disk_stop_s",
+            ndn.cache_disk_stop_s,
+            0,
+            3600,
+            " seconds",
+        );
         self.range("ndn.pit_entries", ndn.pit_entries, 64, 1 << 26, " entries");
         self.range(
             "ndn.fib_prefixes",
