@@ -5,6 +5,7 @@ mod bpf;
 mod claims;
 mod conformance;
 mod docs;
+mod kernels;
 mod packages;
 mod soak;
 mod test;
@@ -35,6 +36,8 @@ enum Chore {
     Docs,
     /// Compiles the kernel's programs and writes the objects beside their source.
     Bpf(bpf::Options),
+    /// Boots Debian's oldest and newest stock kernels under QEMU, and the kernel's programs in them.
+    Kernels,
     /// Runs the programs behind `bench/claims.toml` and says which claims hold.
     Claims(claims::Options),
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Docs => docs::write(),
         Chore::Bpf(options) => bpf::run(&options),
+        Chore::Kernels => kernels::run(),
         Chore::Claims(options) => claims::run(&options),
     };
     match done {

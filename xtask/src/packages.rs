@@ -87,6 +87,16 @@ const NEEDS: &[Need] = &[
         package: "llvm-22",
         purpose: "the kernel's programs are compiled and compared",
     },
+    Need {
+        file: "/usr/bin/qemu-system-x86_64",
+        package: "qemu-system-x86",
+        purpose: "the kernel's programs on other kernels",
+    },
+    Need {
+        file: "/bin/busybox",
+        package: "busybox-static",
+        purpose: "the shell of these kernels",
+    },
 ];
 
 /// Installs what is missing where it may, says so, and returns one line for each need that stays unmet.

@@ -121,6 +121,10 @@ const LEVELS: &[Level] = &[
             &["xtask", "bpf", "--check"],
         )
     },
+    level(
+        "the kernel's programs on Debian's oldest and newest kernels (QEMU)",
+        &["xtask", "kernels"],
+    ),
     Level {
         needs: None,
         name: "models (loom)",

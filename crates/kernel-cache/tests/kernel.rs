@@ -180,3 +180,32 @@ fn other_addresses_and_replies_longer_than_the_ports_frames_pass_on() {
         }
     }
 }
+
+/// Runs on other kernels, too (`cargo xtask kernels`): one cache, so that the verifier sees each program once.
+#[test]
+fn every_program_loads_and_answers() {
+    if !lab::need::root("every_program_loads_and_answers") {
+        return;
+    }
+    let (mut kernel, mut cache) = load();
+    let stored = data("/a/b", &[5; 900], 3_600_000);
+    cache.insert(&stored, monotonic_ns()).expect("is taken");
+    let ask = |uri, flags| frame(CARRIERS[1], None, &interest(uri, flags));
+    for (hook, passed, answered) in VERDICTS {
+        for (uri, flags) in [("/a/b", ""), ("/a/b", "f"), ("/a", "pf")] {
+            let run = kernel.test_run(hook, &ask(uri, flags), 1).expect("runs");
+            assert_eq!(run.verdict, answered, "{hook:?} {uri} {flags}");
+            let payload = reply_payload(CARRIERS[1], None, &run.packet);
+            assert_eq!(network_packet(&payload).0, stored, "{hook:?} {uri} {flags}");
+        }
+        let run = kernel.test_run(hook, &ask("/c", ""), 1).expect("runs");
+        assert_eq!(run.verdict, passed, "{hook:?}");
+    }
+    let filter = kernel.packet_filter().expect("loads").0;
+    for (uri, verdict) in [("/a/b", 0), ("/c", u32::MAX)] {
+        // A test run takes an Ethernet header off before a filter; a packet socket does not.
+        let request = [&[2; 12][..], &[0x86, 0x24], &ask(uri, "")].concat();
+        let run = filter.run(&request, 1).expect("runs");
+        assert_eq!(run.verdict, verdict, "{uri}");
+    }
+}
