@@ -28,6 +28,7 @@ pub mod flow_twins;
 pub mod live;
 pub mod load;
 pub mod memory;
+pub mod ndn_rig;
 pub mod node;
 pub mod pages;
 mod report;

@@ -25,10 +25,12 @@ macro_rules! programs {
 
 programs! {
     bad_input,
+    cs_disk,
     cs_experiment,
     cs_hit_ratio,
     cs_latency,
     cs_limits,
+    cs_nfd,
     dpdk_forward,
     dpdk_null,
     exhaustion,
@@ -45,6 +47,7 @@ programs! {
     kernel_cache,
     ndn_mem,
     ndn_node,
+    ndn_peer,
     restart,
     tables_counters,
     tables_flows,

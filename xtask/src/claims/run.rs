@@ -52,10 +52,16 @@ pub(super) fn programs(claims: &[Claim], save: bool) -> Result<Outputs> {
     Ok(outputs)
 }
 
-/// Builds the node without and the bench programs with DPDK, where it is installed: in two steps, so that
-/// the node which they start is the one that users have.
+/// Builds the node without and the bench programs with DPDK, where it is installed, and with the opponents of the disk
+/// tier: in two steps, so that the node which they start is the one that users have.
 fn build() -> Result<()> {
-    let bench = [&["-p", "tidegate-bench"], packages::dpdk_features()].concat();
+    let bench = [
+        "-p",
+        "tidegate-bench",
+        "--features",
+        "tidegate-bench/disk-peers",
+    ];
+    let bench = [&bench[..], packages::dpdk_features()].concat();
     for arguments in [&["-p", "tidegate"], &bench[..]] {
         let status = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
             .args(["build", "--release", "--quiet", "--bins"])
