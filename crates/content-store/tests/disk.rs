@@ -251,6 +251,78 @@ fn a_full_disk_costs_packets_only() {
     assert!(back > 300, "{back} of 1000 after there is room again");
 }
 
+#[test]
+fn what_is_no_disk_tier_is_not_overwritten() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("notes");
+    let notes = b"somebody's notes\n".repeat(500);
+    std::fs::write(&path, &notes).expect("written");
+    assert!(matches!(
+        store_of(&path, 1 << 20),
+        Err(DiskError::Foreign(_))
+    ));
+    assert_eq!(std::fs::read(&path).expect("read"), notes);
+    // A tier of another size is one.
+    let path = directory.path().join("tier");
+    for bytes in [4 << 20, 8 << 20] {
+        let (store, mut worker) = with_disk(&path, bytes);
+        (0..200).for_each(|number| put(&mut worker, number));
+        store.sync_disk().expect("synchronised");
+    }
+}
+
+/// The log on a block device, which is found again, and which is not taken for larger than it is.
+#[test]
+fn a_device_holds_the_log() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("image");
+    let file = std::fs::File::create(&image).expect("made");
+    file.set_len(16 << 20).expect("made");
+    let Some(device) = Loop::new(&image) else {
+        println!("skipped: no loop device to be had");
+        return;
+    };
+    let path = Path::new(&device.0);
+    assert!(matches!(
+        store_of(path, 32 << 20),
+        Err(DiskError::Small {
+            has: 16_777_216,
+            wanted: 33_554_432,
+            ..
+        })
+    ));
+    let last = 500 - MEMORY as u64;
+    {
+        let (store, mut worker) = with_disk(path, 16 << 20);
+        (0..500).for_each(|number| put(&mut worker, number));
+        store.sync_disk().expect("synchronised");
+    }
+    let (_store, mut worker) = with_disk(path, 16 << 20);
+    assert!(read_all(&mut worker, 0..last).into_iter().eq(0..last));
+}
+
+/// A loop device, detached with the test.
+struct Loop(String);
+
+impl Loop {
+    fn new(image: &Path) -> Option<Self> {
+        let mut losetup = Command::new("losetup");
+        let output = losetup
+            .args(["--find", "--show"])
+            .arg(image)
+            .output()
+            .ok()?;
+        let device = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        (output.status.success() && !device.is_empty()).then_some(Self(device))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
 /// A file system of 8 MiB, unmounted with the test.
 struct Small(
     std::path::PathBuf,

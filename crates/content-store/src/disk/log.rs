@@ -184,6 +184,11 @@ impl Record {
     }
 }
 
+/// True if a segment of some geometry begins here.
+pub(super) fn is_segment(bytes: &[u8]) -> bool {
+    read_u64(bytes, 0) == Some(SEGMENT_MAGIC)
+}
+
 /// True if what lies here gives itself for a record of this segment.
 pub(super) fn claims_to_be_of(bytes: &[u8], sequence: u64) -> bool {
     let magic = bytes.first_chunk().map(|magic| u32::from_le_bytes(*magic));

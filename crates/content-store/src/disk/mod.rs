@@ -16,8 +16,8 @@ use log::{
     GRAIN_BYTES, Geometry, Kind, RECORD_BYTES_MAX, Record, SEGMENT_HEADER_BYTES, record_bytes,
 };
 use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
@@ -89,6 +89,19 @@ pub enum DiskError {
     /// Another process has it.
     #[error("the disk tier's file {} is in use by another process; give each node its own", .0.display())]
     InUse(PathBuf),
+    /// The device is too small.
+    #[error("the disk tier's device {} has {has} bytes, {wanted} are asked for", path.display())]
+    Small {
+        /// Which device.
+        path: PathBuf,
+        /// Its bytes.
+        has: u64,
+        /// The bytes of the configuration.
+        wanted: u64,
+    },
+    /// Something else is there, which would be overwritten.
+    #[error("{} holds something that is no disk tier, which is not overwritten", .0.display())]
+    Foreign(PathBuf),
     /// The store has one already.
     #[error("the content store has a disk tier already")]
     Attached,
@@ -241,12 +254,26 @@ impl DiskTier {
             std::fs::TryLockError::WouldBlock => DiskError::InUse(config.path.clone()),
             std::fs::TryLockError::Error(source) => failed(source),
         })?;
+        let kind = file.metadata().map_err(failed)?.file_type();
+        if kind.is_block_device() {
+            let has = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
+            if has < config.bytes {
+                return Err(DiskError::Small {
+                    path: config.path.clone(),
+                    has,
+                    wanted: config.bytes,
+                });
+            }
+        }
         let largest = config.bytes / SEGMENTS_MIN / 4096 * 4096;
         let segment_bytes = SEGMENT_BYTES.min(largest);
         let geometry = Geometry {
             segment_bytes,
             segments: config.bytes / segment_bytes,
         };
+        if is_foreign(&file, geometry).map_err(failed)? {
+            return Err(DiskError::Foreign(config.path.clone()));
+        }
         // Blocks are not larger than what a segment has room for.
         let block_bytes = BLOCK_BYTES.min(segment_bytes as usize - SEGMENT_HEADER_BYTES);
         let shared = Arc::new(Shared {
@@ -539,6 +566,20 @@ impl Shared {
             at += record.bytes;
         }
     }
+}
+
+/// True if the file holds something, and no log: neither of its first two segments begins as one does.
+fn is_foreign(file: &File, geometry: Geometry) -> io::Result<bool> {
+    let mut start = [0; 4096];
+    let len = read_up_to(file, &mut start, 0)?;
+    let start = start.get(..len).unwrap_or_default();
+    if log::is_segment(start) || start.iter().all(|byte| *byte == 0) {
+        return Ok(false);
+    }
+    // The first may be damaged.
+    let mut second = [0; SEGMENT_HEADER_BYTES];
+    read_up_to(file, &mut second, geometry.segment_bytes)?;
+    Ok(!log::is_segment(&second))
 }
 
 /// Fills `bytes` from an offset as far as the file goes; returns how many.

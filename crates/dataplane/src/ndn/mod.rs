@@ -155,6 +155,14 @@ impl NdnError {
                 "run as root on Linux 6.6 or newer, or remove [ndn.kernel_cache]".into()
             }
             Self::Kernel(_) => "raise the limit of open files (`ulimit -n`)".into(),
+            Self::Disk(content_store::DiskError::Small { has, .. }) => {
+                format!("write `cache_disk_bytes = {has}` or less in [ndn]")
+            }
+            Self::Disk(content_store::DiskError::Foreign(_)) => {
+                "write another `cache_disk` in [ndn]; if nobody needs what is there, remove the file, or run `wipefs -a` \
+                 and `blkdiscard -z` on the device"
+                    .into()
+            }
             Self::Disk(_) => "write another `cache_disk` in [ndn], or remove it".into(),
             Self::Store(_) => "write other `cache_packets` or `cache_bytes` in [ndn]".into(),
             Self::FaceUri { .. } | Self::Strategy { .. } | Self::Name(_) | Self::Key(_) => {
