@@ -1,6 +1,7 @@
 //! What the programs about the content store share: the workload of CS-8, our store and its opponents behind
 //! one interface.
 
+pub mod decoded;
 pub mod hit_ratio;
 pub mod latency;
 pub mod limit;

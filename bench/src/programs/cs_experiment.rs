@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use bench::cs::decoded;
 use bench::cs::latency::{Kind, Scene, Subject, fill, measure};
 use bench::cs::names::Sites;
 use bench::cs::throughput::{self, Load};
@@ -93,6 +94,7 @@ fn latencies(
     let mut interests = plot("Time of an Interest (Fig. 6)", "ns, 99 % exact, 1 % by prefix");
     let mut data = plot("Time of a Data packet (Fig. 7)", "ns, evict, copy and insert");
     let rounds = arguments.options.rounds;
+    let (mut decoded, mut batches) = (Vec::new(), Vec::new());
     let mut table = Table::new(
         "Time of an operation, ns",
         &["blocks", "cache", "Interest", "exact", "batch of 32", "prefix", "Data", "Data, batch"],
@@ -111,6 +113,11 @@ fn latencies(
                     }
                 });
             }
+            if number == 0 {
+                let (ns, lost) = decoded::measure(&mut *ours.access(), &scene, rounds);
+                anyhow::ensure!(lost == 0, "{lost} blocks that are stored were not found");
+                decoded.push(ns);
+            }
             bar.set_message(format!("measuring ours and {} with {blocks} blocks", theirs.name()));
             let arriving = Catalogue::new(sites, &MIXED, (rounds * 2 * 16 * 256) as u64, 1000);
             let mut subjects = [Subject::new(&ours), Subject::new(&*theirs)];
@@ -120,6 +127,9 @@ fn latencies(
                 let at = blocks as f64 / 1e6;
                 series(&mut interests, name, (at, subject.median(Kind::Mix)));
                 series(&mut data, name, (at, subject.median(Kind::Insert)));
+                if name == "ours" {
+                    batches.push(subject.median(Kind::ExactBatch));
+                }
                 let kinds = [
                     Kind::Mix,
                     Kind::Exact,
@@ -135,6 +145,10 @@ fn latencies(
         }
     }
     report.table(table);
+    if let (Some(ns), Some(first), Some(last)) = (decoded.last(), batches.first(), batches.last()) {
+        report.figure("decoded_batch_ns", *ns);
+        report.figure("exact_batch_growth", last / first);
+    }
     Ok(vec![interests, data])
 }
 
