@@ -3,6 +3,7 @@
 
 pub mod alg_targets;
 pub mod filter_targets;
+pub mod kernel_cache_targets;
 pub mod ndn_targets;
 pub mod rule_targets;
 pub mod stack_targets;

@@ -35,7 +35,6 @@ struct Context {
 
 const TAIL_CALL: usize = 12;
 const ADJUST_TAIL: usize = 65;
-const BUFFER_BYTES: usize = 188;
 const LOAD_BYTES: usize = 189;
 const STORE_BYTES: usize = 190;
 
@@ -64,8 +63,15 @@ impl Packet for Frame {
     }
     #[inline(always)]
     fn length(&self) -> usize {
-        // SAFETY: the helper takes the context.
-        unsafe { helper!(BUFFER_BYTES, fn(*mut Context) -> u64)(self.context) as usize }
+        // SAFETY: the context of the run, whose fields the kernel writes. A program that is loaded without the flag for
+        // frames in several pieces gets none.
+        let (data, end) = unsafe {
+            (
+                (&raw const (*self.context).data).read_volatile(),
+                (&raw const (*self.context).data_end).read_volatile(),
+            )
+        };
+        end.wrapping_sub(data) as usize
     }
 }
 

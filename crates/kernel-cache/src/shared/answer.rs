@@ -1,7 +1,7 @@
 //! The job of a program: frame in, reply in its place, or the frame unchanged.
 
 use super::bounded::Word;
-use super::frame::{self, LINK_BYTES_MAX, WINDOW_BYTES, Window};
+use super::frame::{self, FIRST_BYTES, WINDOW_BYTES, Window};
 use super::hash::NameWords;
 use super::interest::{self, Unserved};
 use super::layout::{DATA_BYTES_MAX, Facts, NAME_WORDS, PORT_ROWS, PortRow};
@@ -149,10 +149,10 @@ pub fn look_up<M: Memory, P: Packet>(
     scratch: &mut Scratch,
 ) -> Result<(), Outcome> {
     let length = packet.length();
-    let first = if length < LINK_BYTES_MAX {
+    let first = if length < FIRST_BYTES {
         length
     } else {
-        LINK_BYTES_MAX
+        FIRST_BYTES
     };
     // The shortest NDN frame has the Ethernet header and an Interest of one empty component.
     if first < 14 + 6 || !packet.load(&mut scratch.window, first) {

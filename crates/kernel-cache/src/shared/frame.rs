@@ -9,6 +9,9 @@ pub type Window = [u8; WINDOW_BYTES + 16];
 
 /// Bytes with which a frame is told from others: Ethernet with a VLAN tag, IPv6, UDP.
 pub const LINK_BYTES_MAX: usize = 18 + 40 + 8;
+/// Bytes that are read first: all of most Interests, so that they are read once.
+pub const FIRST_BYTES: usize = 128;
+const _: () = assert!(FIRST_BYTES >= LINK_BYTES_MAX && FIRST_BYTES < WINDOW_BYTES);
 
 /// Returns a byte of the window; the offset wraps at [`WINDOW_BYTES`].
 #[inline(always)]

@@ -41,10 +41,8 @@ pub struct Interest {
     pub lp_bytes: Word,
     /// 1 if the Interest came in an LpPacket.
     pub in_lp: Word,
-    /// Where reading is.
+    /// Where reading went on behind the name.
     at: Word,
-    /// Where what is read ends.
-    end: Word,
     /// 1 if bytes may follow the packet.
     padded: Word,
 }
@@ -56,33 +54,34 @@ const LP_CONGESTION_MARK: [usize; 3] = [253, 832 >> 8, 832 & 255];
 /// The longest PIT token, bytes.
 const PIT_TOKEN_BYTES_MAX: usize = 32;
 
-/// A packet as it is read: `at` moves on.
+/// A packet as it is read. What is added to `at` comes from the packet, so that the verifier knows nothing about it and
+/// paths merge; it may be in a register.
 struct Reader<'a> {
     window: &'a Window,
     out: &'a Interest,
+    /// Where reading is.
+    at: usize,
+    /// Where what is read ends.
+    end: usize,
 }
 
 impl Reader<'_> {
     #[inline(always)]
-    fn at(&self) -> usize {
-        self.out.at.number()
-    }
-    #[inline(always)]
     fn left(&self) -> usize {
-        self.out.end.number().wrapping_sub(self.at())
+        self.end.wrapping_sub(self.at)
     }
     /// The byte `offset` behind where reading is.
     #[inline(always)]
     fn byte(&self, offset: usize) -> usize {
-        byte(self.window, self.at() + offset)
+        byte(self.window, self.at + offset)
     }
     #[inline(always)]
-    fn skip(&self, bytes: usize) {
-        self.out.at.store((self.at() + bytes) as u64);
+    fn skip(&mut self, bytes: usize) {
+        self.at += bytes;
     }
     /// Reads a TLV header of a one-byte type; its value becomes what is read. `whole`: nothing may follow it.
     #[inline(always)]
-    fn open(&self, whole: bool) -> Result<(), Unserved> {
+    fn open(&mut self, whole: bool) -> Result<(), Unserved> {
         let first = self.byte(1);
         if first < 253 {
             self.skip(2);
@@ -96,13 +95,12 @@ impl Reader<'_> {
         self.narrow(length, whole)
     }
     #[inline(always)]
-    fn narrow(&self, length: usize, whole: bool) -> Result<(), Unserved> {
-        let end = self.at() + length;
-        let outer = self.out.end.number();
-        if end > outer || whole && end != outer {
+    fn narrow(&mut self, length: usize, whole: bool) -> Result<(), Unserved> {
+        let end = self.at + length;
+        if end > self.end || whole && end != self.end {
             return Err(Unserved::Malformed);
         }
-        self.out.end.store(end as u64);
+        self.end = end;
         Ok(())
     }
 }
@@ -128,10 +126,13 @@ pub fn parse(
     ] {
         word.store(0);
     }
-    out.at.store(at as u64);
-    out.end.store(end as u64);
     out.padded.store(u64::from(padded));
-    let reader = Reader { window, out };
+    let mut reader = Reader {
+        window,
+        out,
+        at,
+        end,
+    };
     if reader.left() < 4 {
         return Err(Unserved::Malformed);
     }
@@ -139,9 +140,9 @@ pub fn parse(
         reader.open(out.padded.load() == 0)?;
         out.padded.store(0);
         out.in_lp.store(1);
-        out.lp_at.store(out.at.load());
-        link_fields(&reader)?;
-        out.lp_bytes.store(out.at.load() - out.lp_at.load());
+        out.lp_at.store(reader.at as u64);
+        link_fields(&mut reader)?;
+        out.lp_bytes.store(reader.at as u64 - out.lp_at.load());
         reader.open(true)?;
         if reader.left() < 4 {
             return Err(Unserved::Malformed);
@@ -153,12 +154,12 @@ pub fn parse(
         _ => return Err(Unserved::Malformed),
     }
     reader.open(out.padded.load() == 0)?;
-    network_packet(&reader)
+    network_packet(&mut reader)
 }
 
 /// Reads up to the field "Fragment", which is the last one.
 #[inline(always)]
-fn link_fields(reader: &Reader<'_>) -> Result<(), Unserved> {
+fn link_fields(reader: &mut Reader<'_>) -> Result<(), Unserved> {
     if reader.byte(0) == LP_PIT_TOKEN {
         let length = reader.byte(1);
         if length == 0 || length > PIT_TOKEN_BYTES_MAX {
@@ -175,7 +176,7 @@ fn link_fields(reader: &Reader<'_>) -> Result<(), Unserved> {
         reader.skip(4 + length);
     }
     let left = reader.left();
-    if left < 2 || left > reader.out.end.number() {
+    if left < 2 || left > reader.end {
         return Err(Unserved::Malformed);
     }
     if reader.byte(0) != LP_FRAGMENT {
@@ -186,9 +187,9 @@ fn link_fields(reader: &Reader<'_>) -> Result<(), Unserved> {
 
 /// Reads the value of an Interest.
 #[inline(always)]
-fn network_packet(reader: &Reader<'_>) -> Result<(), Unserved> {
+fn network_packet(reader: &mut Reader<'_>) -> Result<(), Unserved> {
     let out = reader.out;
-    let end = out.end.load();
+    let end = reader.end;
     if reader.left() < 3 || reader.byte(0) != 7 {
         return Err(Unserved::Malformed);
     }
@@ -200,16 +201,19 @@ fn network_packet(reader: &Reader<'_>) -> Result<(), Unserved> {
     if name_bytes > NAME_BYTES_MAX {
         return Err(Unserved::LongName);
     }
-    out.name_at.store(out.at.load());
+    out.name_at.store(reader.at as u64);
     out.name_bytes.store(name_bytes as u64);
     components(reader)?;
-    out.end.store(end);
+    reader.end = end;
+    // Paths through the name merge here: the verifier knows nothing about what comes out of memory.
+    out.at.store(reader.at as u64);
+    reader.at = out.at.number();
     fields(reader)
 }
 
 /// Checks the components of a name.
 #[inline(always)]
-fn components(reader: &Reader<'_>) -> Result<(), Unserved> {
+fn components(reader: &mut Reader<'_>) -> Result<(), Unserved> {
     let mut left = COMPONENTS_MAX;
     while left > 0 {
         if reader.left() == 0 {
@@ -235,7 +239,7 @@ fn components(reader: &Reader<'_>) -> Result<(), Unserved> {
             return Err(Unserved::Malformed);
         }
         reader.skip(2 + length);
-        if reader.at() > reader.out.end.number() {
+        if reader.at > reader.end {
             return Err(Unserved::Malformed);
         }
         left = opaque(left) - 1;
@@ -249,7 +253,7 @@ fn components(reader: &Reader<'_>) -> Result<(), Unserved> {
 
 /// Reads the fields behind the name, in their order.
 #[inline(always)]
-fn fields(reader: &Reader<'_>) -> Result<(), Unserved> {
+fn fields(reader: &mut Reader<'_>) -> Result<(), Unserved> {
     let out = reader.out;
     if reader.left() >= 2 && reader.byte(0) == 0x21 {
         if reader.byte(1) != 0 {
@@ -305,8 +309,10 @@ pub fn hash_name(window: &Window, interest: &Interest, seed: u64, words: &mut Na
         if offset >= name_bytes {
             break;
         }
-        let value =
-            word(window, interest.name_at.number() + offset) & hash::word_mask(name_bytes, offset);
+        let mut value = word(window, interest.name_at.number() + offset);
+        if name_bytes - offset < 8 {
+            value &= hash::word_mask(name_bytes, offset);
+        }
         words[index] = value;
         hash = hash::step(hash, value);
         index += 1;

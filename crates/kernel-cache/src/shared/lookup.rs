@@ -215,8 +215,11 @@ fn starts_with(slab: &Slab, words: &NameWords, interest: &Interest) -> bool {
         if offset >= name_bytes {
             break;
         }
-        let stored = slab.words[NAME_AT / 8 + index].load();
-        if stored & hash::word_mask(name_bytes, offset) != words[index] {
+        let mut differ = slab.words[NAME_AT / 8 + index].load() ^ words[index];
+        if name_bytes - offset < 8 {
+            differ &= hash::word_mask(name_bytes, offset);
+        }
+        if differ != 0 {
             return false;
         }
         index += 1;
