@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use tables::signature::{Session4, Session6};
+use tables::signature::{Place, Session4, Session6};
 use wire::checksum::{TransportChecksum, verify_transport};
 use wire::{DropReason, Instant, Layout, LayoutFlags, MacAddr, ethernet, ip_protocol, parse};
 
@@ -91,61 +91,39 @@ impl Stack {
         layouts: &[Option<Layout>; BURST],
         sessions: &mut [SessionRef; BURST],
     ) {
-        let mut keys4 = [Session4::default(); BURST];
-        let mut at4 = [0_u8; BURST];
-        let mut keys6 = [Session6::default(); BURST];
-        let mut at6 = [0_u8; BURST];
-        let (mut count4, mut count6) = (0, 0);
-        for (at, (frame, layout)) in frames.iter().zip(layouts).enumerate() {
-            let key = layout
-                .as_ref()
-                .and_then(|layout| session_key(layout, frame));
-            match key {
-                Some(Key::V4(key)) => {
-                    if let (Some(to), Some(index)) = (keys4.get_mut(count4), at4.get_mut(count4)) {
-                        (*to, *index) = (key, at as u8);
-                        count4 += 1;
-                    }
-                }
-                Some(Key::V6(key)) => {
-                    if let (Some(to), Some(index)) = (keys6.get_mut(count6), at6.get_mut(count6)) {
-                        (*to, *index) = (key, at as u8);
-                        count6 += 1;
-                    }
-                }
-                None => {}
-            }
+        let known = layouts.iter().take(frames.len()).flatten();
+        let kinds = known.fold(LayoutFlags::empty(), |all, layout| all | layout.flags);
+        if kinds.contains(LayoutFlags::IPV4) {
+            let find = |keys: &[_], places: &mut [_]| self.tcp.sessions.find_batch_v4(keys, places);
+            find_family(
+                frames,
+                layouts,
+                session_key4,
+                find,
+                SessionRef::V4,
+                sessions,
+            );
         }
-        let mut places = [None; BURST];
-        if count4 > 0 {
-            self.tcp
-                .sessions
-                .find_batch_v4(keys4.get(..count4).unwrap_or_default(), &mut places);
-            for (place, at) in places.iter().zip(&at4).take(count4) {
-                if let (Some(place), Some(slot)) = (place, sessions.get_mut(usize::from(*at))) {
-                    *slot = SessionRef::V4(*place);
-                }
-            }
+        if kinds.contains(LayoutFlags::IPV6) {
+            let find = |keys: &[_], places: &mut [_]| self.tcp.sessions.find_batch_v6(keys, places);
+            find_family(
+                frames,
+                layouts,
+                session_key6,
+                find,
+                SessionRef::V6,
+                sessions,
+            );
         }
-        if count6 > 0 {
-            places = [None; BURST];
-            self.tcp
-                .sessions
-                .find_batch_v6(keys6.get(..count6).unwrap_or_default(), &mut places);
-            for (place, at) in places.iter().zip(&at6).take(count6) {
-                if let (Some(place), Some(slot)) = (place, sessions.get_mut(usize::from(*at))) {
-                    *slot = SessionRef::V6(*place);
-                }
+        let mut last = SessionRef::Absent;
+        for session in sessions.iter().take(frames.len()) {
+            if *session != last
+                && let Found::Connection(index) = self.tcp.sessions.get(*session)
+                && let Some(slot) = self.tcp.tcbs.slot(index)
+            {
+                tables::memory::prefetch(slot);
             }
-        }
-        if frames.len() > 1 {
-            for session in sessions.iter().take(frames.len()) {
-                if let Found::Connection(index) = self.tcp.sessions.get(*session)
-                    && let Some(slot) = self.tcp.tcbs.slot(index)
-                {
-                    tables::memory::prefetch(slot);
-                }
-            }
+            last = *session;
         }
     }
 
@@ -241,37 +219,97 @@ impl Stack {
     }
 }
 
-/// Reads the session key of a TCP segment.
+/// Finds the sessions of one IP version. Segments of one session that follow each other are looked up once.
 #[inline]
-fn session_key(layout: &Layout, frame: &[u8]) -> Option<Key> {
-    let is_segment = layout.protocol == ip_protocol::TCP
+fn find_family<K: Copy + Default + PartialEq>(
+    frames: &[&[u8]],
+    layouts: &[Option<Layout>; BURST],
+    key_of: impl Fn(&Layout, &[u8]) -> Option<K>,
+    find: impl Fn(&[K], &mut [Option<Place>]),
+    session: impl Fn(Place) -> SessionRef,
+    sessions: &mut [SessionRef; BURST],
+) {
+    const NONE: u8 = u8::MAX;
+    let mut keys = [K::default(); BURST];
+    let mut which = [NONE; BURST];
+    let mut count = 0;
+    for ((frame, layout), which) in frames.iter().zip(layouts).zip(&mut which) {
+        let Some(key) = layout.as_ref().and_then(|layout| key_of(layout, frame)) else {
+            continue;
+        };
+        if count == 0 || keys.get(count - 1) != Some(&key) {
+            if let Some(to) = keys.get_mut(count) {
+                *to = key;
+            }
+            count += 1;
+        }
+        *which = (count - 1) as u8;
+    }
+    let mut places = [None; BURST];
+    if let (Some(keys), Some(places)) = (keys.get(..count), places.get_mut(..count)) {
+        find(keys, places);
+    }
+    for (to, which) in sessions.iter_mut().zip(which) {
+        if let Some(Some(place)) = places.get(usize::from(which)) {
+            *to = session(*place);
+        }
+    }
+}
+
+/// Says whether a packet is a segment that may belong to a session.
+#[inline]
+fn is_segment(layout: &Layout) -> bool {
+    layout.protocol == ip_protocol::TCP
         && layout.flags.contains(LayoutFlags::TRANSPORT)
         && !layout
             .flags
-            .intersects(LayoutFlags::FRAGMENT | LayoutFlags::L2_GROUP | LayoutFlags::L3_GROUP);
-    if !is_segment {
-        return None;
-    }
-    let ports = frame
+            .intersects(LayoutFlags::FRAGMENT | LayoutFlags::L2_GROUP | LayoutFlags::L3_GROUP)
+}
+
+/// Reads source and destination port.
+#[inline]
+fn ports(layout: &Layout, frame: &[u8]) -> Option<(u16, u16)> {
+    let &[a, b, c, d] = frame
         .get(usize::from(layout.transport)..)?
         .first_chunk::<4>()?;
-    let source_port = u16::from_be_bytes([ports[0], ports[1]]);
-    let destination_port = u16::from_be_bytes([ports[2], ports[3]]);
-    if let Some((source, destination)) = layout.ipv4_addresses(frame) {
-        return Some(Key::V4(Session4 {
-            source: source.to_bits(),
-            destination: destination.to_bits(),
-            source_port,
-            destination_port,
-            protocol: ip_protocol::TCP,
-        }));
+    Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+}
+
+/// Reads the session key of a TCP segment.
+fn session_key(layout: &Layout, frame: &[u8]) -> Option<Key> {
+    session_key4(layout, frame)
+        .map(Key::V4)
+        .or_else(|| session_key6(layout, frame).map(Key::V6))
+}
+
+#[inline]
+fn session_key4(layout: &Layout, frame: &[u8]) -> Option<Session4> {
+    if !is_segment(layout) {
+        return None;
     }
-    let (source, destination) = layout.ipv6_addresses(frame)?;
-    Some(Key::V6(Session6 {
+    let (source, destination) = layout.ipv4_addresses(frame)?;
+    let (source_port, destination_port) = ports(layout, frame)?;
+    Some(Session4 {
         source: source.to_bits(),
         destination: destination.to_bits(),
         source_port,
         destination_port,
         protocol: ip_protocol::TCP,
-    }))
+    })
+}
+
+#[inline]
+fn session_key6(layout: &Layout, frame: &[u8]) -> Option<Session6> {
+    if !is_segment(layout) {
+        return None;
+    }
+    let (source, destination) = layout.ipv6_addresses(frame)?;
+    let (source_port, destination_port) = ports(layout, frame)?;
+    Some(Session6 {
+        source: source.to_bits(),
+        destination: destination.to_bits(),
+        source_port,
+        destination_port,
+        protocol: ip_protocol::TCP,
+    })
 }

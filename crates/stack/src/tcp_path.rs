@@ -45,19 +45,10 @@ impl Stack {
         };
         let settings = tcb.settings.as_deref().copied().unwrap_or_default();
         let fast_open = self.fast_open_cookie(index, &key);
-        let (_, peer_port) = key.peer();
-        let (_, local_port) = key.local();
-        Some(Path {
-            source_mac: self.mac,
-            destination_mac: mac,
-            addresses: key.addresses(),
-            source_port: local_port,
-            destination_port: peer_port,
-            ttl: settings.ttl.unwrap_or(64),
-            tos: settings.tos,
-            mtu: self.mtu,
-            fast_open,
-        })
+        let ttl = settings.ttl.unwrap_or(64);
+        let mut path = Path::new((self.mac, mac), &key, ttl, settings.tos, self.mtu);
+        path.fast_open = fast_open;
+        Some(path)
     }
 
     /// A connection that is being opened fails; another one goes on trying, and says so if it times out.

@@ -56,6 +56,16 @@ impl Stack {
     }
 
     fn at_connection(&mut self, index: u32, segment: &Segment<'_>, rx: &Rx<'_>, now_ns: u64) {
+        let Some((tcb, mut ctx)) = self.tcp.with(index, now_ns) else {
+            return;
+        };
+        let ack_at = tcb.ack_at;
+        if tcb.take_next(segment, &mut ctx) {
+            if tcb.ack_at != ack_at || !tcb.is_known_to_act() {
+                self.tcp.settle(index, now_ns, &mut self.told);
+            }
+            return;
+        }
         self.make_acceptable(index);
         let Some((tcb, mut ctx)) = self.tcp.with(index, now_ns) else {
             return;
@@ -449,19 +459,7 @@ impl Stack {
     }
 
     fn answering_path(&self, key: &Key, mac: MacAddr) -> Path {
-        let (_, peer_port) = key.peer();
-        let (_, local_port) = key.local();
-        Path {
-            source_mac: self.mac,
-            destination_mac: mac,
-            addresses: key.addresses(),
-            source_port: local_port,
-            destination_port: peer_port,
-            ttl: 64,
-            tos: 0,
-            mtu: self.mtu,
-            fast_open: None,
-        }
+        Path::new((self.mac, mac), key, 64, 0, self.mtu)
     }
 
     fn queue_segment(&mut self, path: &Path, header: &Header) {

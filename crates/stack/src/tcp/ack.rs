@@ -82,7 +82,8 @@ impl Tcb {
     }
 
     /// Takes the window if the segment is newer than the one that told it last; says whether it changed.
-    fn update_window(&mut self, segment: &Segment<'_>) -> bool {
+    #[inline]
+    pub(crate) fn update_window(&mut self, segment: &Segment<'_>) -> bool {
         let newer = self.snd_wl1.before(segment.seq)
             || self.snd_wl1 == segment.seq && self.snd_wl2.at_or_before(segment.ack);
         if !newer || segment.ack.before(self.snd_una) {

@@ -1,11 +1,11 @@
 //! Frames of segments: Ethernet, IP and TCP headers around data.
 
-use core::net::{Ipv4Addr, Ipv6Addr};
-
+use wire::checksum::update_u16;
 use wire::tcp::{Flags, SackBlocks, TcpOption};
 use wire::{Addresses, MacAddr, ether_type, ethernet, ip_protocol, ipv4, ipv6, tcp};
 
 use super::seq::Seq;
+use super::sessions::Key;
 use crate::sink::TxSink;
 
 /// The most options a segment has here.
@@ -37,21 +37,64 @@ impl Cookie {
     }
 }
 
+/// The most that Ethernet and IP headers take.
+const HEAD_BYTES: usize = ethernet::HEADER_BYTES + ipv6::HEADER_BYTES;
+/// Ethernet and IPv4 headers.
+const HEAD_V4_BYTES: usize = ethernet::HEADER_BYTES + ipv4::HEADER_BYTES;
+
 /// Where the segments of a connection go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    pub(crate) source_mac: MacAddr,
-    pub(crate) destination_mac: MacAddr,
-    pub(crate) addresses: Addresses,
-    pub(crate) source_port: u16,
-    pub(crate) destination_port: u16,
-    pub(crate) ttl: u8,
-    pub(crate) tos: u8,
-    pub(crate) mtu: u16,
+    addresses: Addresses,
+    source_port: u16,
+    destination_port: u16,
+    mtu: u16,
+    /// Ethernet and IP headers of a packet without payload: written once for all segments of a turn.
+    head: [u8; HEAD_BYTES],
     pub(crate) fast_open: Option<Cookie>,
 }
 
 impl Path {
+    /// Makes the path of a session's packets, from our MAC address to the next hop's.
+    pub(crate) fn new(macs: (MacAddr, MacAddr), key: &Key, ttl: u8, tos: u8, mtu: u16) -> Self {
+        let ((_, source_port), (_, destination_port)) = (key.local(), key.peer());
+        let mut this = Self {
+            addresses: key.addresses(),
+            source_port,
+            destination_port,
+            mtu,
+            head: [0; HEAD_BYTES],
+            fast_open: None,
+        };
+        let tos = tos & 0xfc;
+        let (ether, packet) = this.head.split_at_mut(ethernet::HEADER_BYTES);
+        let (ether_type, written) = match this.addresses {
+            Addresses::V4 {
+                source,
+                destination,
+            } => {
+                let mut repr = ipv4::Repr::new(source, destination, ip_protocol::TCP, 0);
+                (repr.ttl, repr.tos, repr.dont_fragment) = (ttl, tos, true);
+                (ether_type::IPV4, repr.emit(packet))
+            }
+            Addresses::V6 {
+                source,
+                destination,
+            } => {
+                let mut repr = ipv6::Repr::new(source, destination, ip_protocol::TCP, 0);
+                (repr.hop_limit, repr.traffic_class) = (ttl, tos);
+                (ether_type::IPV6, repr.emit(packet))
+            }
+        };
+        let link = ethernet::Repr {
+            destination: macs.1,
+            source: macs.0,
+            ether_type,
+        };
+        let is_whole = link.emit(ether).is_ok() && written.is_ok();
+        debug_assert!(is_whole, "the head has room for both headers");
+        this
+    }
     /// Returns the length of the IP header.
     pub(crate) const fn ip_bytes(&self) -> usize {
         match self.addresses {
@@ -260,8 +303,7 @@ fn emit_with<S: TxSink>(
     let Some(frame) = sink.reserve(ethernet::HEADER_BYTES + path.ip_bytes() + segment_bytes) else {
         return false;
     };
-    let tos = path.tos & 0xfc | if header.is_capable { ECT_0 } else { 0 };
-    let Some(segment) = emit_network(path, tos, segment_bytes, frame) else {
+    let Some(segment) = emit_network(path, header.is_capable, segment_bytes, frame) else {
         return false;
     };
     let Some(data) = segment.get_mut(header_bytes..) else {
@@ -275,62 +317,36 @@ fn emit_with<S: TxSink>(
 }
 
 /// Writes the Ethernet and IP headers; returns what follows them.
+#[inline]
 fn emit_network<'a>(
     path: &Path,
-    tos: u8,
+    is_capable: bool,
     payload_bytes: usize,
     frame: &'a mut [u8],
 ) -> Option<&'a mut [u8]> {
+    const AT: usize = ethernet::HEADER_BYTES;
     let payload_bytes = u16::try_from(payload_bytes).ok()?;
-    let (ether, packet) = frame.split_at_mut_checked(ethernet::HEADER_BYTES)?;
-    let is_v4 = matches!(path.addresses, Addresses::V4 { .. });
-    let ether_type = if is_v4 {
-        ether_type::IPV4
-    } else {
-        ether_type::IPV6
-    };
-    let link = ethernet::Repr {
-        destination: path.destination_mac,
-        source: path.source_mac,
-        ether_type,
-    };
-    link.emit(ether).ok()?;
-    let bytes = match path.addresses {
-        Addresses::V4 {
-            source,
-            destination,
-        } => emit_ipv4(path, (source, destination), tos, payload_bytes, packet)?,
-        Addresses::V6 {
-            source,
-            destination,
-        } => emit_ipv6(path, (source, destination), tos, payload_bytes, packet)?,
-    };
-    packet.get_mut(bytes..)
-}
-
-fn emit_ipv4(
-    path: &Path,
-    ends: (Ipv4Addr, Ipv4Addr),
-    tos: u8,
-    payload_bytes: u16,
-    packet: &mut [u8],
-) -> Option<usize> {
-    let mut repr = ipv4::Repr::new(ends.0, ends.1, ip_protocol::TCP, payload_bytes);
-    repr.ttl = path.ttl;
-    repr.tos = tos;
-    repr.dont_fragment = true;
-    repr.emit(packet).ok()
-}
-
-fn emit_ipv6(
-    path: &Path,
-    ends: (Ipv6Addr, Ipv6Addr),
-    tos: u8,
-    payload_bytes: u16,
-    packet: &mut [u8],
-) -> Option<usize> {
-    let mut repr = ipv6::Repr::new(ends.0, ends.1, ip_protocol::TCP, payload_bytes);
-    repr.hop_limit = path.ttl;
-    repr.traffic_class = tos;
-    repr.emit(packet).ok()
+    if matches!(path.addresses, Addresses::V4 { .. }) {
+        let (head, segment) = frame.split_first_chunk_mut::<HEAD_V4_BYTES>()?;
+        *head = *path.head.first_chunk()?;
+        let no_payload = ipv4::HEADER_BYTES as u16;
+        let total = payload_bytes.checked_add(no_payload)?;
+        let mut sum = u16::from_be_bytes([head[AT + 10], head[AT + 11]]);
+        sum = update_u16(sum, no_payload, total);
+        head[AT + 2..AT + 4].copy_from_slice(&total.to_be_bytes());
+        if is_capable {
+            let first = u16::from_be_bytes([head[AT], head[AT + 1]]);
+            sum = update_u16(sum, first, first | u16::from(ECT_0));
+            head[AT + 1] |= ECT_0;
+        }
+        head[AT + 10..AT + 12].copy_from_slice(&sum.to_be_bytes());
+        return Some(segment);
+    }
+    let (head, segment) = frame.split_first_chunk_mut::<HEAD_BYTES>()?;
+    *head = path.head;
+    head[AT + 4..AT + 6].copy_from_slice(&payload_bytes.to_be_bytes());
+    if is_capable {
+        head[AT + 1] |= ECT_0 << 4;
+    }
+    Some(segment)
 }

@@ -324,6 +324,11 @@ impl TcpTable {
 }
 
 impl Tcb {
+    /// Says whether those who send and who read know already that the connection has something for them.
+    #[inline]
+    pub(crate) fn is_known_to_act(&self) -> bool {
+        self.flags.contains(Flag::QUEUED | Flag::TOLD)
+    }
     pub(crate) fn is_paced(&self) -> bool {
         self.active.as_ref().is_some_and(|active| active.is_paced)
     }
