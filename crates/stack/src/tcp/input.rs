@@ -13,6 +13,8 @@ use crate::event::Ready;
 
 /// After so long without a segment, a timestamp no longer counts (RFC 7323 5.5), s.
 const TIMESTAMP_LIFE_S: u32 = 24 * 86_400;
+/// The least time between two challenges of a connection.
+const CHALLENGE_MS: u32 = 500;
 
 /// What is to be sent that the connection itself does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +62,7 @@ impl Tcb {
         let Some(active) = &mut self.active else {
             return false;
         };
-        if active.receive.has_holes() {
+        if active.receive.has_holes() || active.fin_end.is_some() {
             return false;
         }
         let Received::InOrder(written) =
@@ -380,8 +382,15 @@ impl Tcb {
         Reply::None
     }
 
-    /// A challenge acknowledgement (RFC 5961). Its rate is not limited (RFC 5961 10 asks for a limit).
+    /// A challenge acknowledgement (RFC 5961), one in half a second: ten in five, as section 7 proposes. Each connection has
+    /// its own limit: one for all would tell an attacker of other connections (CVE-2016-5696).
     pub(crate) fn challenge(&mut self, ctx: &mut Ctx<'_>) {
+        let now_ms = (ctx.now_ns / 1_000_000) as u32;
+        if self.challenged_ms != 0 && now_ms.wrapping_sub(self.challenged_ms) < CHALLENGE_MS {
+            ctx.stats.challenges_withheld += 1;
+            return;
+        }
+        self.challenged_ms = now_ms.max(1);
         ctx.stats.challenges += 1;
         self.flags.insert(Flag::ACK_NOW);
     }
@@ -459,8 +468,13 @@ impl Tcb {
         } else if !segment.payload.is_empty() {
             self.flags.insert(Flag::ACK_NOW);
         }
+        let kept = self.active.as_ref().and_then(|active| active.fin_end);
         if fin {
             self.take_fin(segment.end(), ctx);
+        } else if let Some(end) = kept
+            && self.rcv_nxt == end.minus(1)
+        {
+            self.take_fin(end, ctx);
         }
         if self.rcv_nxt != before {
             self.plan_ack(!segment.payload.is_empty(), ctx);
@@ -506,11 +520,17 @@ impl Tcb {
         }
     }
 
-    /// RFC 9293 3.10.7.4, eighth; a FIN beyond a hole waits until the peer sends it again.
+    /// RFC 9293 3.10.7.4, eighth; a FIN beyond a hole waits until the hole is filled.
     fn take_fin(&mut self, end: Seq, ctx: &mut Ctx<'_>) {
         if self.rcv_nxt != end.minus(1) {
             self.flags.insert(Flag::ACK_NOW);
+            if self.rcv_nxt.before(end.minus(1)) {
+                self.activate(ctx).fin_end = Some(end);
+            }
             return;
+        }
+        if let Some(active) = &mut self.active {
+            active.fin_end = None;
         }
         self.rcv_nxt = end;
         if self.rcv_adv.before(end) {

@@ -145,7 +145,14 @@ impl Tcb {
             count = 1;
         }
         let room = blocks.get_mut(count..most).unwrap_or_default();
-        count += active.receive.sack_blocks(room);
+        let beyond = active.receive.sack_blocks(room);
+        for block in room.iter_mut().take(beyond) {
+            // The FIN has a number too: a peer would take its last segment for lost.
+            if active.fin_end.is_some_and(|end| end.minus(1).0 == block.1) {
+                block.1 = block.1.wrapping_add(1);
+            }
+        }
+        count += beyond;
         self.flags.remove(Flag::DSACK);
         header.sack(blocks.get(..count).unwrap_or_default());
     }

@@ -29,6 +29,8 @@ pub struct TcpStats {
     pub peer_probes: u64,
     /// Challenge acknowledgements (RFC 5961).
     pub challenges: u64,
+    /// Segments that would have been challenged, had one not been within half a second (RFC 5961 7).
+    pub challenges_withheld: u64,
     /// Segments dropped by PAWS.
     pub paws: u64,
     /// Duplicates reported by the peer (RFC 2883).

@@ -143,6 +143,8 @@ pub(crate) struct Active {
     pub(crate) is_paced: bool,
     /// The range of the duplicate to be reported.
     pub(crate) dsack: (Seq, Seq),
+    /// The end of the peer's FIN that came beyond a hole.
+    pub(crate) fin_end: Option<Seq>,
     /// When something was sent last, ns.
     pub(crate) sent_at: u64,
     /// The congestion window was full when something was sent last.
@@ -205,6 +207,8 @@ pub(crate) struct Tcb {
     pub(crate) heard_at: u64,
     /// Since when nothing that is in flight was acknowledged, ns.
     pub(crate) stalled_at: u64,
+    /// When a challenge acknowledgement was sent last, ms; 0: never.
+    pub(crate) challenged_ms: u32,
     pub(crate) armed: Option<TimerId>,
     pub(crate) armed_at: u64,
     pub(crate) settings: Option<Box<Settings>>,
@@ -280,6 +284,7 @@ impl Tcb {
             idle_at: 0,
             heard_at: 0,
             stalled_at: 0,
+            challenged_ms: 0,
             armed: None,
             armed_at: 0,
             settings: None,
@@ -408,6 +413,7 @@ impl Active {
             pace_at: 0,
             is_paced: false,
             dsack: (Seq(0), Seq(0)),
+            fin_end: None,
             sent_at: 0,
             window_limited: false,
         }
@@ -421,6 +427,7 @@ impl Active {
         self.pace_at = 0;
         self.is_paced = false;
         self.dsack = (Seq(0), Seq(0));
+        self.fin_end = None;
         self.sent_at = 0;
         self.window_limited = false;
     }
