@@ -1,14 +1,17 @@
 //! Measures the stack in memory, both ends on one core: `cargo run --release -p tidegate-bench -- tcp_mem`.
 //!
 //! Two hosts whose frames go from one to the other without a driver, MTU 1500, checksums computed and checked; time is a number
-//! that the loop advances. smoltcp does the same work in the same run, rounds interleaved.
+//! that the loop advances. smoltcp does the same work in the same run, rounds interleaved, with buffers of the same size and
+//! bursts of the same length. Time is the thread's CPU time: others on the machine count only for what they push out of the
+//! caches.
 
 use std::net::SocketAddr;
-use std::time::Instant as Clock;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use bench::{Options, Report, Table, median, rounds};
 use clap::Parser;
+use io::cpu::thread_time;
 use serde_json::json;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -35,6 +38,14 @@ struct Arguments {
 }
 
 const SERVER_PORTS: u16 = 40;
+/// Send and receive buffer of a connection of either stack, bytes.
+const BUFFER_BYTES: u32 = 1 << 20;
+/// Frames that go over at once: a burst of the node's drivers.
+const BURST: usize = 64;
+/// Idle sessions beside which smoltcp is measured: what its users have had to give up at.
+const SMOLTCP_IDLE: usize = 10_000;
+/// Connections with requests.
+const ACTIVE: usize = 32;
 
 /// Two hosts and the frames between them.
 struct Pair {
@@ -56,13 +67,15 @@ impl Pair {
             config.limits.sessions_ipv6 = 16;
             config.limits.connections = sessions;
             config.limits.time_wait = sessions;
-            config.tcp.time_wait = std::time::Duration::from_secs(1);
+            config.tcp.time_wait = Duration::from_secs(1);
+            (config.tcp.send_buffer, config.tcp.send_buffer_max) = (BUFFER_BYTES, BUFFER_BYTES);
+            (config.tcp.receive_buffer, config.tcp.receive_buffer_max) = (BUFFER_BYTES, BUFFER_BYTES);
             config.tcp.ephemeral_ports = (1024, 65_535);
             let mut stack = Stack::new(config, Instant::ZERO);
             stack.add_address([192, 0, 2, n].into(), 24);
             stack
         };
-        let mut pair = Self { hosts: [host(1), host(2)], frames: FrameList::new(256), now_ns: 1_000_000_000, listeners: Vec::new() };
+        let mut pair = Self { hosts: [host(1), host(2)], frames: FrameList::new(BURST), now_ns: 1_000_000_000, listeners: Vec::new() };
         for port in 0..SERVER_PORTS {
             pair.listeners.push(pair.hosts[1].tcp_listen(server(1000 + port), 65_535)?);
         }
@@ -77,21 +90,15 @@ impl Pair {
         let mut total = 0;
         loop {
             self.hosts[from].poll_transmit(now, &mut self.frames);
-            let mut burst = [&[][..]; 64];
+            let mut burst = [&[][..]; BURST];
             let count = self.frames.len();
-            let mut frames = self.frames.iter();
-            while frames.len() > 0 {
-                let mut filled = 0;
-                for (to, frame) in burst.iter_mut().zip(&mut frames) {
-                    *to = frame;
-                    filled += 1;
-                }
-                self.hosts[1 - from].input(now, &burst[..filled]);
+            for (to, frame) in burst.iter_mut().zip(self.frames.iter()) {
+                *to = frame;
             }
-            drop(frames);
+            self.hosts[1 - from].input(now, &burst[..count]);
             self.frames.clear();
             total += count;
-            if count < 256 {
+            if count < BURST {
                 return total;
             }
         }
@@ -122,7 +129,7 @@ fn bulk(pair: &mut Pair, client: TcpHandle, accepted: TcpHandle, bytes: usize) -
     let data = vec![5; 65_536];
     let mut sink = vec![0; 65_536];
     let (mut sent, mut received) = (0, 0);
-    let start = Clock::now();
+    let start = thread_time();
     while received < bytes {
         let now = pair.now();
         while sent < bytes {
@@ -140,15 +147,15 @@ fn bulk(pair: &mut Pair, client: TcpHandle, accepted: TcpHandle, bytes: usize) -
         pair.carry(1);
         pair.hosts.iter_mut().for_each(|host| host.handle_timeout(now));
     }
-    start.elapsed().as_nanos() as f64 / (bytes as f64 / 1448.0)
+    (thread_time() - start).as_nanos() as f64 / (bytes as f64 / 1448.0)
 }
 
 /// Requests and answers of 64 bytes over all `active` connections at once; returns requests a second.
 fn requests(pair: &mut Pair, active: &[(TcpHandle, TcpHandle)], window_ms: u64) -> f64 {
     let mut buffer = [0; 64];
     let mut done = 0_u64;
-    let start = Clock::now();
-    while start.elapsed().as_millis() < u128::from(window_ms) {
+    let start = thread_time();
+    while (thread_time() - start).as_millis() < u128::from(window_ms) {
         for _ in 0..16 {
             let now = pair.now();
             for (client, _) in active {
@@ -170,16 +177,16 @@ fn requests(pair: &mut Pair, active: &[(TcpHandle, TcpHandle)], window_ms: u64) 
             pair.hosts.iter_mut().for_each(|host| host.handle_timeout(now));
         }
     }
-    done as f64 / start.elapsed().as_secs_f64()
+    done as f64 / (thread_time() - start).as_secs_f64()
 }
 
 /// Connections of one request and one answer each, 64 at a time; returns connections a second.
 fn short_connections(pair: &mut Pair, window_ms: u64) -> f64 {
     let mut buffer = [0; 64];
     let mut done = 0_u64;
-    let start = Clock::now();
+    let start = thread_time();
     let mut port = 0;
-    while start.elapsed().as_millis() < u128::from(window_ms) {
+    while (thread_time() - start).as_millis() < u128::from(window_ms) {
         port = (port + 1) % usize::from(SERVER_PORTS);
         let now = pair.now();
         let clients: Vec<TcpHandle> =
@@ -208,7 +215,7 @@ fn short_connections(pair: &mut Pair, window_ms: u64) -> f64 {
         pair.now_ns += 1_000_000;
         while pair.hosts[0].poll_event().is_some() || pair.hosts[1].poll_event().is_some() {}
     }
-    done as f64 / start.elapsed().as_secs_f64()
+    done as f64 / (thread_time() - start).as_secs_f64()
 }
 
 fn resident_bytes() -> u64 {
@@ -251,7 +258,7 @@ impl Device for End {
         Some((Take(frame), Give(self)))
     }
     fn transmit(&mut self, _: SmolInstant) -> Option<Give<'_>> {
-        (self.sent.len() < 256).then_some(Give(self))
+        (self.sent.len() < BURST).then_some(Give(self))
     }
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
@@ -261,17 +268,18 @@ impl Device for End {
     }
 }
 
-/// Two smoltcp hosts with one connection.
+/// Two smoltcp hosts with connections.
 struct SmolPair {
     ends: [End; 2],
     interfaces: [Interface; 2],
     sets: [SocketSet<'static>; 2],
-    handles: [SocketHandle; 2],
+    /// Of each connection, the client's socket; the server's have the same numbers.
+    handles: Vec<SocketHandle>,
     now_us: i64,
 }
 
 impl SmolPair {
-    fn new() -> Result<Self> {
+    fn new(connections: usize, buffer_bytes: u32) -> Result<Self> {
         let mut ends = [End::default(), End::default()];
         let mut interface = |n: usize| {
             let mac = EthernetAddress([2, 0, 0, 0, 0, n as u8 + 1]);
@@ -284,22 +292,33 @@ impl SmolPair {
         let mut interfaces = [interface(0), interface(1)];
         let mut sets = [SocketSet::new(Vec::new()), SocketSet::new(Vec::new())];
         let socket = || {
-            let buffer = || tcp::SocketBuffer::new(vec![0; 1 << 20]);
+            let buffer = || tcp::SocketBuffer::new(vec![0; buffer_bytes as usize]);
             let mut socket = tcp::Socket::new(buffer(), buffer());
             socket.set_ack_delay(None);
             socket.set_nagle_enabled(false);
             socket
         };
-        let handles = [sets[0].add(socket()), sets[1].add(socket())];
-        sets[1].get_mut::<tcp::Socket<'_>>(handles[1]).listen(80)?;
-        sets[0].get_mut::<tcp::Socket<'_>>(handles[0]).connect(
-            interfaces[0].context(),
-            (IpAddress::v4(192, 0, 2, 2), 80),
-            40_000,
-        )?;
+        let mut handles = Vec::with_capacity(connections);
+        for n in 0..connections {
+            let (client, accepted) = (sets[0].add(socket()), sets[1].add(socket()));
+            sets[1].get_mut::<tcp::Socket<'_>>(accepted).listen(80)?;
+            let server = (IpAddress::v4(192, 0, 2, 2), 80);
+            sets[0].get_mut::<tcp::Socket<'_>>(client).connect(
+                interfaces[0].context(),
+                server,
+                1024 + n as u16,
+            )?;
+            handles.push(client);
+        }
         let mut pair = Self { ends, interfaces, sets, handles, now_us: 0 };
-        (0..10).for_each(|_| pair.turn());
-        ensure!(pair.sets[0].get_mut::<tcp::Socket<'_>>(handles[0]).may_send(), "smoltcp did not connect");
+        // A burst a turn; each connection takes three.
+        (0..10 + connections / 8).for_each(|_| pair.turn());
+        let Self { sets, handles, .. } = &mut pair;
+        let all = handles.iter().all(|handle| {
+            sets.iter_mut()
+                .all(|set| set.get_mut::<tcp::Socket<'_>>(*handle).may_send())
+        });
+        ensure!(all, "smoltcp did not connect");
         Ok(pair)
     }
     fn turn(&mut self) {
@@ -316,19 +335,46 @@ impl SmolPair {
         let data = vec![5; 65_536];
         let mut sink = vec![0; 65_536];
         let (mut sent, mut received) = (0, 0);
-        let start = Clock::now();
+        let start = thread_time();
         while received < bytes {
-            let socket = self.sets[0].get_mut::<tcp::Socket<'_>>(self.handles[0]);
+            let handle = self.handles[0];
+            let socket = self.sets[0].get_mut::<tcp::Socket<'_>>(handle);
             while sent < bytes && socket.can_send() {
                 sent += socket.send_slice(&data[..data.len().min(bytes - sent)]).unwrap_or(0);
             }
             self.turn();
-            let socket = self.sets[1].get_mut::<tcp::Socket<'_>>(self.handles[1]);
+            let socket = self.sets[1].get_mut::<tcp::Socket<'_>>(handle);
             while socket.can_recv() {
                 received += socket.recv_slice(&mut sink).unwrap_or(0);
             }
         }
-        start.elapsed().as_nanos() as f64 / (bytes as f64 / 1460.0)
+        (thread_time() - start).as_nanos() as f64 / (bytes as f64 / 1460.0)
+    }
+    /// As [`requests`] of ours, over the last connections.
+    fn requests(&mut self, window_ms: u64) -> f64 {
+        let mut buffer = [0; 64];
+        let mut done = 0_u64;
+        let active = self.handles[self.handles.len() - ACTIVE..].to_vec();
+        let start = thread_time();
+        while (thread_time() - start).as_millis() < u128::from(window_ms) {
+            for handle in &active {
+                let socket = self.sets[0].get_mut::<tcp::Socket<'_>>(*handle);
+                done += u64::from(socket.send_slice(&[1; 64]) == Ok(64));
+            }
+            self.turn();
+            for handle in &active {
+                let socket = self.sets[1].get_mut::<tcp::Socket<'_>>(*handle);
+                if matches!(socket.recv_slice(&mut buffer), Ok(1..)) {
+                    let _ = socket.send_slice(&[2; 64]);
+                }
+            }
+            self.turn();
+            for handle in &active {
+                let socket = self.sets[0].get_mut::<tcp::Socket<'_>>(*handle);
+                let _ = socket.recv_slice(&mut buffer);
+            }
+        }
+        done as f64 / (thread_time() - start).as_secs_f64()
     }
 }
 
@@ -344,7 +390,7 @@ pub(crate) fn main() -> Result<()> {
     let mut report = Report::new("tcp_mem");
     let mut pair = Pair::new(100_000)?;
     let (client, accepted) = pair.connect(0)?;
-    let mut smol = SmolPair::new()?;
+    let mut smol = SmolPair::new(1, BUFFER_BYTES)?;
     let bytes = (window_ms as usize) << 20;
     bulk(&mut pair, client, accepted, 32 << 20);
     smol.bulk(32 << 20);
@@ -383,20 +429,30 @@ pub(crate) fn main() -> Result<()> {
         report.figure("idle_session_bytes", each);
         report.figure("idle_sessions", f64::from(arguments.idle));
         let mut actives = [Vec::new(), Vec::new()];
-        for n in 0..32 {
+        for n in 0..ACTIVE {
             actives[0].push(empty.connect(n)?);
             actives[1].push(loaded.connect(n)?);
         }
         let [few, many] = actives;
+        let mut smol_empty = SmolPair::new(ACTIVE, 256)?;
+        let mut smol_loaded = SmolPair::new(SMOLTCP_IDLE + ACTIVE, 256)?;
+        let mut smol_alone = || smol_empty.requests(window_ms);
+        let mut smol_crowded = || smol_loaded.requests(window_ms);
         let mut alone = || requests(&mut empty, &few, window_ms);
         let mut crowded = || requests(&mut loaded, &many, window_ms);
-        let samples = rounds(arguments.options.rounds, &mut [&mut alone, &mut crowded]);
-        let (alone, crowded) = (median(&samples[0]), median(&samples[1]));
+        let subjects: &mut [&mut dyn FnMut() -> f64] =
+            &mut [&mut alone, &mut crowded, &mut smol_alone, &mut smol_crowded];
+        let samples = rounds(arguments.options.rounds, subjects);
+        let [alone, crowded, smol_alone, smol_crowded] = [0, 1, 2, 3].map(|n| median(&samples[n]));
         row("requests of 64 B, no idle sessions", alone, "1/s");
         row("requests of 64 B, with the idle sessions", crowded, "1/s");
+        row("requests of 64 B, smoltcp, no idle sessions", smol_alone, "1/s");
+        row("requests of 64 B, smoltcp, with 10,000 idle sessions", smol_crowded, "1/s");
         report.figure("requests_per_s", alone);
         report.figure("requests_with_idle_per_s", crowded);
         report.figure("requests_with_idle_ratio", crowded / alone);
+        report.figure("smoltcp_requests_per_s", smol_alone);
+        report.figure("smoltcp_requests_with_10k_idle_ratio", smol_crowded / smol_alone);
     }
     report.table(table);
     report.print(&arguments.options);
