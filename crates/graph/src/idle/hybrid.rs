@@ -74,8 +74,10 @@ const MEMORY: (u32, u32) = (8192, 512);
 const COST_NS: (f64, f64) = (1_000.0, 200_000.0);
 /// Share of packets that a 99th percentile lets wait for longer than the budget.
 const OVER_BUDGET: f64 = 0.01;
-/// Part of it that a nap's length is chosen for; part up to which naps are begun with.
-const NAP_OVER: (f64, f64) = (0.5, 0.85);
+/// Part of it that a nap's length is chosen for.
+const NAP_OVER: f64 = 0.5;
+/// Part of what a state is left at up to which it is entered.
+const ENTER_OVER: f64 = 0.85;
 /// Doubt about what few sleeps show: this by the root of their number, less what many leave (8,192).
 const DOUBT: (f64, f64) = (32.0, 0.35);
 /// Share of the budget that is kept back: lateness changes faster than it is learned.
@@ -431,7 +433,10 @@ impl Hybrid {
 
     /// A large step of the load: seen within milliseconds.
     fn follow_step(&self, fast: &Window, now: Instant) -> Option<State> {
-        let quiet = now - self.last_pkts > self.scaled(FAST);
+        let without_pkts = now - self.last_pkts;
+        // Without any traffic no budget is at stake.
+        let silent = without_pkts > self.scaled(RATE);
+        let quiet = without_pkts > self.scaled(FAST) && self.wait_meets_budget();
         match self.state {
             State::Wait => {
                 let large =
@@ -440,7 +445,7 @@ impl Hybrid {
                 (large && settled && fast.wakes > 10 && self.nap_meets_budget())
                     .then_some(State::Nap)
             }
-            State::Nap | State::Poll => (quiet && self.wait_meets_budget()).then_some(State::Wait),
+            State::Nap | State::Poll => (quiet || silent).then_some(State::Wait),
         }
     }
 
@@ -524,7 +529,7 @@ impl Hybrid {
             f64::from(self.config.backlog_pkts) * 1e9 / self.rate_pps.max(1.0) - self.tail_ns;
         let max_ns = ring_ns.min(self.config.nap_max.as_nanos() as f64);
         let nap_ns = if self.is_known {
-            let share = OVER_BUDGET * NAP_OVER.0;
+            let share = OVER_BUDGET * NAP_OVER;
             let (nap_ns, over) = self.late.longest_nap_ns(left_ns, share, max_ns);
             self.nap_over = over;
             let (pkts_per_ns, awake_ns) = (self.rate_pps / 1e9, self.wake_cost_ns);
@@ -543,8 +548,19 @@ impl Hybrid {
     /// Returns the share of late packets from which on the state is left: more where few sleeps were seen,
     /// since a few late ones may be chance, and to poll for nothing costs most.
     fn over_to_leave(&self) -> f64 {
-        let doubt = DOUBT.0 / f64::from(self.late.weight().max(1)).sqrt();
-        OVER_BUDGET * (1.0 + (doubt - DOUBT.1).max(0.0))
+        OVER_BUDGET * (1.0 + (self.doubt() - DOUBT.1).max(0.0))
+    }
+
+    /// Returns the share of late packets up to which a state is entered: less, so that what follows does not
+    /// take it back at once, but with the same allowance for chance. Without it, one late sleep among the
+    /// first few keeps a worker polling for seconds on a machine where it could sleep.
+    fn over_to_enter(&self) -> f64 {
+        self.over_to_leave() * ENTER_OVER
+    }
+
+    /// Returns the relative error of a share that the sleeps seen tell.
+    fn doubt(&self) -> f64 {
+        DOUBT.0 / f64::from(self.late.weight().max(1)).sqrt()
     }
 
     fn nap_meets_budget(&self) -> bool {
@@ -554,7 +570,7 @@ impl Hybrid {
         } else {
             (
                 self.config.nap_min + self.config.latency_budget / 16,
-                OVER_BUDGET * NAP_OVER.1,
+                self.over_to_enter(),
             )
         };
         self.nap >= least && self.nap_over <= over
@@ -566,7 +582,8 @@ impl Hybrid {
             return if waits {
                 self.wait_over.0 <= self.over_to_leave()
             } else {
-                self.wait_over.1 <= OVER_BUDGET
+                self.wait_over.0 <= self.over_to_enter()
+                    && self.wait_over.1 <= OVER_BUDGET * (1.0 + self.doubt())
             };
         }
         let share = if waits { WAIT_SHARE.0 } else { WAIT_SHARE.1 };

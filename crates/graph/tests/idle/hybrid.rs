@@ -132,3 +132,13 @@ fn a_step_of_the_load_costs_two_changes_at_most() {
         }
     }
 }
+
+#[test]
+fn silence_ends_polling_though_no_sleep_meets_the_budget() {
+    let mut core = Core::new(&NOISY, Strategy::Hybrid(Duration::from_micros(50)), 1);
+    assert_eq!(core.run(1e4, Duration::from_secs(2)).state, State::Poll);
+    // 60 ms of 600, and what a probe takes.
+    let silent = core.run(0.0, Duration::from_millis(600));
+    assert!(silent.cpu < 0.15, "{silent:?}");
+    assert_eq!(core.run(1e4, Duration::from_secs(2)).state, State::Poll);
+}
