@@ -3,8 +3,8 @@
 //!
 //! One line of three namespaces: a generator that lets the kernel redirect copies of one 64-byte frame into the
 //! first veth pair (`BPF_PROG_TEST_RUN` with live frames, [`GENERATOR_CPU`]), the forwarder in the middle
-//! ([`FORWARDER_CPU`]), and at the end a kernel or a program that counts and drops. Generator and forwarder run
-//! in real time while they are measured; what the generator's call costs besides the packets is not in the rate.
+//! ([`FORWARDER_CPU`]), and at the end a kernel or a program that counts and drops. What the generator's call
+//! costs besides the packets is not in the rate.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -103,20 +103,19 @@ impl Rig {
         self.offered_pps.get()
     }
 
-    /// Runs the generator and returns what reached the end, packets a second; `forwarder` is the thread that
-    /// forwards.
+    /// Runs the generator and returns what reached the end, packets a second.
     ///
     /// # Errors
     /// The kernel refuses to send or to count.
-    pub fn measure(&self, forwarder: i32, end: End) -> Result<f64> {
+    pub fn measure(&self, end: End) -> Result<f64> {
         let _attached = self.attach(end)?;
-        let each = self.generate(forwarder, TRIAL_PKTS)?;
+        let each = self.generate(TRIAL_PKTS)?;
         let packets = self.window.as_nanos() / each.as_nanos().max(1);
         let packets = packets.min(u128::from(u32::MAX)) as u32;
         let mut rates = Vec::new();
         for _ in 0..RUNS {
             let before = self.count(end)?;
-            let each = self.generate(forwarder, packets)?;
+            let each = self.generate(packets)?;
             let seconds = each.as_secs_f64() * f64::from(packets);
             rates.push((self.count(end)? - before) as f64 / seconds);
             self.offered_pps.set(1.0 / each.as_secs_f64());
@@ -124,21 +123,16 @@ impl Rig {
         Ok(median(&rates))
     }
 
-    /// Makes the generator send, with the forwarding thread in real time; returns the time of a packet.
-    fn generate(&self, forwarder: i32, packets: u32) -> Result<Duration> {
+    /// Makes the generator send; returns the time of a packet.
+    fn generate(&self, packets: u32) -> Result<Duration> {
         let (generator, frame) = (&self.generator, &self.frame);
-        cpu::set_real_time(forwarder, 1)?;
         let each = self.line.left.namespace.run(|| {
             cpu::pin(GENERATOR_CPU)?;
-            cpu::set_real_time(0, 1)?;
             let each = generator.run_live(frame, LOOPBACK, packets, 64);
             each.map_err(std::io::Error::other)
         });
         // What waits in rings has time to pass.
         std::thread::sleep(Duration::from_millis(20));
-        cpu::set_real_time(forwarder, 0)?;
-        // Real-time threads may have 95 % of each second.
-        std::thread::sleep(self.window / 2);
         Ok(each??)
     }
 }

@@ -5,9 +5,8 @@
 //! 64-byte frame into the first veth pair (`BPF_PROG_TEST_RUN` with live frames, CPU 0), the forwarder
 //! in the middle (CPU 1, rings of 2,048 frames), and at the end a kernel that counts the frames and,
 //! their EtherType being unknown to it, drops them. The generator is several times faster than any
-//! forwarder, so that the rate is what the forwarder's core can do. Both run in real time while they are
-//! measured, in turns A B, B A, ...; what the generator's call costs besides the packets is not in the
-//! rate.
+//! forwarder, so that the rate is what the forwarder's core can do. They are measured
+//! in turns A B, B A, ...; what the generator's call costs besides the packets is not in the rate.
 //!
 //! Two more comparisons are in the report: an XDP program at the end, which counts and drops (the veth
 //! driver then copies every frame once more, on the forwarder's core), and testpmd with rings of 512,
@@ -16,9 +15,8 @@
 use std::cell::RefCell;
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use bench::live::{End, FORWARDER_CPU, GENERATOR_CPU, Rig};
 use bench::{Options, Report, Table, median, rounds};
@@ -50,7 +48,6 @@ fn frame(destination: [u8; 6], source: [u8; 6]) -> [u8; FRAME_BYTES] {
 struct Ours {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    id: i32,
     mode: String,
 }
 
@@ -72,16 +69,11 @@ impl Ours {
         let mode = left.mode;
         let (left, right) = (left.queues.remove(0), right.queues.remove(0));
         let stop = Arc::new(AtomicBool::new(false));
-        let id = Arc::new(AtomicI32::new(0));
-        let (its_stop, its_id) = (Arc::clone(&stop), Arc::clone(&id));
-        let thread = std::thread::spawn(move || forward(left, right, pool, &its_stop, &its_id));
-        while id.load(Ordering::Relaxed) == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let its_stop = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || forward(left, right, pool, &its_stop));
         Ok(Self {
             stop,
             thread: Some(thread),
-            id: id.load(Ordering::Relaxed),
             mode,
         })
     }
@@ -102,12 +94,10 @@ fn forward(
     mut right: Box<dyn Queue>,
     mut pool: Pool,
     stop: &AtomicBool,
-    id: &AtomicI32,
 ) {
     if let Err(error) = cpu::pin(FORWARDER_CPU) {
         eprintln!("not pinned: {error}");
     }
-    id.store(cpu::thread_id(), Ordering::Relaxed);
     let mut batch = Batch::new();
     while !stop.load(Ordering::Relaxed) {
         left.rx(&mut pool, &mut batch);
@@ -124,7 +114,7 @@ fn forward(
 fn measure_ours(rig: &Rig, end: End, mode: &RefCell<String>) -> Result<f64, Failure> {
     let ours = Ours::start(rig)?;
     ours.mode.clone_into(&mut mode.borrow_mut());
-    Ok(rig.measure(ours.id, end)?)
+    Ok(rig.measure(end)?)
 }
 
 fn measure_testpmd(rig: &Rig, end: End, ring_entries: u32) -> Result<f64, Failure> {
@@ -146,10 +136,7 @@ fn measure_testpmd(rig: &Rig, end: End, ring_entries: u32) -> Result<f64, Failur
     };
     let mut testpmd = Testpmd::start(Some(&rig.line.node), &options)?;
     testpmd.wait_until_forwarding()?;
-    let thread = testpmd
-        .forwarding_thread()
-        .ok_or("testpmd has no forwarding thread")?;
-    Ok(rig.measure(thread, end)?)
+    Ok(rig.measure(end)?)
 }
 
 /// Measures all subjects in turns; one vector of samples for each.

@@ -51,12 +51,6 @@ fn empty_set() -> libc::cpu_set_t {
     unsafe { core::mem::zeroed() }
 }
 
-/// Returns the kernel's id of the calling thread.
-pub fn thread_id() -> i32 {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::gettid() }
-}
-
 /// Makes a thread (0: the calling one) run before all normal ones (`SCHED_FIFO`, priority 1 to 99, the
 /// highest first), or with priority 0 a normal one again. A thread that spins so for most of a second is
 /// stopped by the kernel for a while (`kernel.sched_rt_runtime_us`). Threads that it starts inherit it.

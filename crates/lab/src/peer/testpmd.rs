@@ -136,16 +136,6 @@ impl Testpmd {
         })
     }
 
-    /// Returns the id of the thread that forwards, for who wants to change how it is scheduled.
-    pub fn forwarding_thread(&self) -> Option<i32> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
-        tasks.flatten().find_map(|task| {
-            let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
-            let forwards = name.starts_with("rte-worker") || name.starts_with("lcore-worker");
-            forwards.then(|| task.file_name().to_str()?.parse().ok())?
-        })
-    }
-
     /// Waits for `periods` reports of testpmd, one a second, leaves out the first, and returns the rates
     /// sent on all ports together, packets a second.
     ///
