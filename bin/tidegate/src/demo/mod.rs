@@ -24,7 +24,8 @@ pub(crate) fn run(global: &Global, args: &DemoArgs) -> Result<(), Failure> {
     let started = Instant::now();
     // first of all: a process with several threads may not enter a user namespace
     let user_namespace = gain_namespaces()?;
-    log::start(global, "warn")?;
+    // The screen itself tells of the guard's attacks.
+    log::start(global, "warn,dataplane::firewall::attacks=error")?;
     if args.ndn {
         return named_data::run(global, args);
     }
