@@ -58,6 +58,21 @@ const NEEDS: &[Need] = &[
         purpose: "short connections to our stack and to the kernel's",
     },
     Need {
+        file: "/usr/bin/iperf3",
+        package: "iperf3",
+        purpose: "bulk data through two connections of our stack, both ways",
+    },
+    Need {
+        file: "/usr/bin/redis-server",
+        package: "redis-server",
+        purpose: "a foreign server behind our stack",
+    },
+    Need {
+        file: "/usr/bin/redis-benchmark",
+        package: "redis-tools",
+        purpose: "many small requests through our stack",
+    },
+    Need {
         file: "/usr/bin/valgrind",
         package: "valgrind",
         purpose: "instruction counts of hot functions",

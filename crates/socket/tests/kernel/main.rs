@@ -1,6 +1,8 @@
 //! Hosts of ours against programs of the kernel's stack, over veth between network namespaces. The examples run
 //! as users run them.
 
+mod relay;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
