@@ -124,6 +124,7 @@ impl Tcb {
         let prior_in_flight = active.in_flight(mss);
         let prior_board = active.board.is_empty();
         let sacked_before = active.board.sacked_bytes();
+        active.rack.begin();
         let mut delivery = Delivery {
             now_ns: ctx.now_ns,
             bytes: 0,

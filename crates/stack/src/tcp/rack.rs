@@ -17,8 +17,9 @@ pub(crate) struct Rack {
     pub(crate) rtt_ns: u64,
     pub(crate) min_rtt_ns: u64,
     min_rtt_at: u64,
-    /// Highest sequence number that was delivered.
+    /// Highest sequence number that was delivered, now and before the acknowledgement that is being taken.
     fack: Seq,
+    prior_fack: Seq,
     pub(crate) reordering_seen: bool,
     multiplier: u8,
     persist: u8,
@@ -36,12 +37,18 @@ impl Rack {
             min_rtt_ns: 0,
             min_rtt_at: 0,
             fack: una,
+            prior_fack: una,
             reordering_seen: false,
             multiplier: 1,
             persist: 0,
             dsack_round: None,
             tail: None,
         }
+    }
+    /// Begins an acknowledgement. One that covers a segment and reports another beyond a hole tells of no reordering: the
+    /// peer delayed the first.
+    pub(crate) fn begin(&mut self) {
+        self.prior_fack = self.fack;
     }
     /// Hears that a segment was delivered (6.2 steps 1 to 3). `echo_is_older`: the timestamp echo shows that an
     /// earlier transmission was.
@@ -61,7 +68,7 @@ impl Rack {
         }
         if sent.end.after(self.fack) {
             self.fack = sent.end;
-        } else if !resent && sent.end.before(self.fack) {
+        } else if !resent && sent.end.before(self.prior_fack) {
             self.reordering_seen = true;
         }
     }
