@@ -39,20 +39,25 @@ impl Erased {
             after_blocks,
             noted_at: None,
         };
-        self.insert(prefix, rule);
+        self.insert(&mut lock(&self.rules), prefix, rule);
     }
 
-    /// Takes over what the log noted.
-    pub(super) fn noted(&self, prefix: &[u8], at: Position) {
+    /// Takes over what the log noted when its thread had written so many blocks. A prefix that was erased again since,
+    /// with what may be in later blocks, still has to be noted.
+    pub(super) fn noted(&self, prefix: &[u8], at: Position, blocks: u64) {
+        let is_newer = |rule: &Rule| rule.noted_at.is_none() && rule.after_blocks > blocks;
+        let mut rules = lock(&self.rules);
+        if rules.get(prefix).is_some_and(is_newer) {
+            return;
+        }
         let rule = Rule {
             after_blocks: 0,
             noted_at: Some(at),
         };
-        self.insert(prefix, rule);
+        self.insert(&mut rules, prefix, rule);
     }
 
-    fn insert(&self, prefix: &[u8], rule: Rule) {
-        let mut rules = lock(&self.rules);
+    fn insert(&self, rules: &mut BTreeMap<Vec<u8>, Rule>, prefix: &[u8], rule: Rule) {
         let is_new = !rules.contains_key(prefix);
         let prefix = if is_new && rules.len() >= PREFIXES_MAX {
             &[][..]
@@ -121,7 +126,7 @@ mod tests {
         assert!(erased.due(1).is_empty(), "a block may hold what was erased");
         assert_eq!(erased.due(2), [&AB[..3]]);
         assert!(covers(&erased, AB, (9, 64)), "not noted: all that is there");
-        erased.noted(&AB[..3], (5, 128));
+        erased.noted(&AB[..3], (5, 128), 2);
         assert!(erased.due(2).is_empty());
         assert!(covers(&erased, AB, (5, 64)));
         assert!(covers(&erased, &AB[..3], (4, 4096)));
@@ -134,6 +139,20 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_that_is_erased_again_while_it_is_noted_holds_for_what_came_between() {
+        let erased = Erased::default();
+        erased.add(&AB[..3], 1);
+        assert_eq!(erased.due(1), [&AB[..3]]);
+        // Before the log's thread is done with it; a block came between.
+        erased.add(&AB[..3], 2);
+        erased.noted(&AB[..3], (5, 128), 1);
+        assert!(covers(&erased, AB, (5, 144)));
+        erased.noted(&AB[..3], (5, 256), 2);
+        assert!(covers(&erased, AB, (5, 144)));
+        assert!(!covers(&erased, AB, (5, 272)));
+    }
+
+    #[test]
     fn too_many_prefixes_erase_all() {
         let erased = Erased::default();
         for number in 0..=PREFIXES_MAX as u16 {
@@ -142,7 +161,7 @@ mod tests {
         }
         assert_eq!(erased.due(0), [Vec::new()]);
         assert!(covers(&erased, AB, (1, 64)));
-        erased.noted(&[], (1, 128));
+        erased.noted(&[], (1, 128), 0);
         assert!(!covers(&erased, AB, (1, 144)));
     }
 }

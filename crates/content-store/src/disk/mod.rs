@@ -494,14 +494,15 @@ impl Shared {
         })
     }
 
-    /// Puts a record that is on the disk into the index, or takes out of it what the record erases.
-    fn take_in(&self, kind: Kind, name: &[u8], offset: u64, sequence: u64) {
+    /// Puts a record into the index that is the disk's, now that so many blocks are; or takes out of it what the record
+    /// erases.
+    fn take_in(&self, kind: Kind, name: &[u8], (offset, sequence): (u64, u64), blocks: u64) {
         match kind {
             Kind::Packet => self.note(name, offset, sequence),
             Kind::ErasedName => self.index.remove(self.hash.hash(name)),
             Kind::ErasedPrefix => {
                 let at = (sequence, offset % self.geometry.segment_bytes);
-                self.erased.noted(name, at);
+                self.erased.noted(name, at, blocks);
             }
         }
     }
@@ -558,7 +559,8 @@ impl Shared {
                 return;
             };
             let name = rest.get(record.name.clone()).unwrap_or_default();
-            self.take_in(record.kind, name, start + at as u64, sequence);
+            let place = (start + at as u64, sequence);
+            self.take_in(record.kind, name, place, u64::MAX);
             let is_packet = u64::from(record.kind == Kind::Packet);
             self.counters
                 .recovered

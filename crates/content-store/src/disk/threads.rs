@@ -124,8 +124,8 @@ impl Log {
                 break;
             };
             let name = rest.get(record.name.clone()).unwrap_or_default();
-            let place = offset + at as u64;
-            self.shared.take_in(record.kind, name, place, self.sequence);
+            let place = (offset + at as u64, self.sequence);
+            self.shared.take_in(record.kind, name, place, self.blocks);
             records += u64::from(record.kind == Kind::Packet);
             at += record.bytes;
         }
