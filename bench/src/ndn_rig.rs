@@ -25,6 +25,8 @@ const WINDOW: usize = 512;
 pub const CONTENT_BYTES: usize = 100;
 /// How long a process may take to start.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of the shortest Ethernet frame without its checksum: NFD receives no shorter ones.
+const FRAME_BYTES_MIN: usize = 60;
 /// EtherType of NDN.
 const ETHER_TYPE: [u8; 2] = [0x86, 0x24];
 /// Transport of the UDP socket of both forwarders.
@@ -136,8 +138,11 @@ impl Rig {
             Kind::Ours => "dev://right".to_owned(),
             Kind::Nfd(_) => format!("dev://{}", rig.line.right.node_device),
         };
-        rig.tool(&["face", "create", &right, "--local", &device])?;
-        rig.tool(&["route", "add", "/m", &right])?;
+        let face = rig.tool(&["face", "create", &right, "--local", &device])?;
+        let face = face["face_id"]
+            .as_u64()
+            .context("the new face has no number")?;
+        rig.tool(&["route", "add", "/m", &face.to_string()])?;
         Ok(rig)
     }
 
@@ -407,13 +412,15 @@ impl Wire {
         let Some(mut frame) = self.pool.alloc() else {
             return false;
         };
-        if !frame.set_len(14 + packet.len()) {
+        let end = 14 + packet.len();
+        if !frame.set_len(end.max(FRAME_BYTES_MIN)) {
             self.pool.free(frame);
             return false;
         }
         let data = frame.data_mut();
         data[..14].copy_from_slice(&self.header);
-        data[14..].copy_from_slice(packet);
+        data[14..end].copy_from_slice(packet);
+        data[end..].fill(0);
         match batch.push(frame) {
             Ok(()) => true,
             Err(frame) => {
