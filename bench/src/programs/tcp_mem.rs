@@ -18,7 +18,7 @@ use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp;
 use smoltcp::time::Instant as SmolInstant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
-use stack::{FrameList, ListenerHandle, Stack, StackConfig, TcpHandle};
+use stack::{FrameList, ListenerHandle, Modules, Stack, StackConfig, TcpHandle};
 use wire::{Instant, MacAddr};
 
 /// Measures the stack in memory, both ends on one core.
@@ -32,6 +32,9 @@ struct Arguments {
     /// Leave out what needs the idle sessions.
     #[arg(long)]
     no_idle: bool,
+    /// Instead, the bulk transfer with each of TCP's modules left out, beside one with all that are on by default.
+    #[arg(long)]
+    modules: bool,
     /// Only the bulk transfer of ours, this many megabytes, once: for instruction counts.
     #[arg(long)]
     only_bulk_mb: Option<usize>,
@@ -61,12 +64,16 @@ fn server(port: u16) -> SocketAddr {
 
 impl Pair {
     fn new(sessions: u32) -> Result<Self> {
+        Self::with_modules(sessions, Modules::default())
+    }
+    fn with_modules(sessions: u32, modules: Modules) -> Result<Self> {
         let host = |n: u8| {
             let mut config = StackConfig::new(MacAddr([2, 0, 0, 0, 0, n]), [n.into(), 2, 3, 4]);
             config.limits.sessions_ipv4 = sessions;
             config.limits.sessions_ipv6 = 16;
             config.limits.connections = sessions;
             config.limits.time_wait = sessions;
+            config.tcp.modules = modules;
             config.tcp.time_wait = Duration::from_secs(1);
             (config.tcp.send_buffer, config.tcp.send_buffer_max) = (BUFFER_BYTES, BUFFER_BYTES);
             (config.tcp.receive_buffer, config.tcp.receive_buffer_max) = (BUFFER_BYTES, BUFFER_BYTES);
@@ -378,8 +385,40 @@ impl SmolPair {
     }
 }
 
+/// Measures what each module costs a bulk transfer that loses nothing: transfers with and without it, interleaved.
+fn modules(options: &Options) -> Result<Report> {
+    let all = Modules::default();
+    let mut report = Report::new("tcp_mem");
+    let columns = ["left out", "ns a data segment", "of that with all"];
+    let mut table = Table::new("In memory, both ends, MTU 1500: modules of TCP left out", &columns);
+    // All of them off at once comes last.
+    let each = all.iter_names().map(|(name, module)| (name.to_lowercase(), module));
+    for (name, module) in each.chain([("all".to_owned(), all)]) {
+        let mut pairs = [Pair::with_modules(1000, all)?, Pair::with_modules(1000, all.difference(module))?];
+        let bytes = (options.window_ms as usize) << 20;
+        let mut run = Vec::new();
+        for pair in &mut pairs {
+            let (client, accepted) = pair.connect(0)?;
+            bulk(pair, client, accepted, 32 << 20);
+            run.push(move || bulk(pair, client, accepted, bytes));
+        }
+        let [with, without] = run.as_mut_slice() else { continue };
+        let samples = rounds(options.rounds, &mut [with, without]);
+        let ratios: Vec<f64> = samples[0].iter().zip(&samples[1]).map(|(with, without)| without / with).collect();
+        let (ns, ratio) = (median(&samples[1]), median(&ratios));
+        table.rows.push(vec![json!(name), json!(ns), json!(ratio)]);
+        report.figure(&format!("without_{name}_ratio"), ratio);
+    }
+    report.table(table);
+    Ok(report)
+}
+
 pub(crate) fn main() -> Result<()> {
     let arguments = bench::parse::<Arguments>();
+    if arguments.modules {
+        modules(&arguments.options)?.print(&arguments.options);
+        return Ok(());
+    }
     if let Some(megabytes) = arguments.only_bulk_mb {
         let mut pair = Pair::new(1000)?;
         let (client, accepted) = pair.connect(0)?;
