@@ -7,8 +7,9 @@ use std::thread;
 use std::time::Instant;
 
 use io::cpu::thread_time;
-use tables::memory::{Memory, Pages};
+use tables::memory::{Memory, Pages, prefetch};
 
+use super::BATCH;
 use crate::median;
 use crate::sessions::Random;
 
@@ -52,6 +53,51 @@ impl Chase {
         black_box(self.at);
         (thread_time() - begin).as_nanos() as f64 / STEPS as f64
     }
+}
+
+/// What no lookup in batches can beat that reads a line of the table and then two of a packet: these lines at random, in
+/// batches of 32 whose groups of 8 take turns, and nothing else. Nanoseconds a lookup.
+pub fn lines_alone(table: &Chase, packets: &Chase, random: &mut Random) -> f64 {
+    const BATCHES: usize = 256;
+    let (words, bytes) = (&table.words, &packets.words);
+    let places: Vec<[usize; 2]> = (0..BATCHES * BATCH)
+        .map(|_| {
+            let pair = random.below(bytes.len() / (2 * LINE_WORDS)) * 2 * LINE_WORDS;
+            [random.below(words.len() / LINE_WORDS) * LINE_WORDS, pair]
+        })
+        .collect();
+    let (groups, _) = places.as_chunks::<8>();
+    let begin = thread_time();
+    let mut sum = 0_u64;
+    for batch in groups.chunks(BATCH / 8) {
+        for step in 0..batch.len() + 2 {
+            for [place, _] in batch.get(step).into_iter().flatten() {
+                prefetch(&words[*place]);
+            }
+            for [place, packet] in step
+                .checked_sub(1)
+                .and_then(|at| batch.get(at))
+                .into_iter()
+                .flatten()
+            {
+                // Zero, known once the line of the table is there.
+                let nothing = (words[*place].load(Ordering::Relaxed) >> 31) as usize;
+                prefetch(&bytes[packet + nothing]);
+                prefetch(&bytes[packet + nothing + LINE_WORDS]);
+            }
+            for [_, packet] in step
+                .checked_sub(2)
+                .map(|at| &batch[at])
+                .into_iter()
+                .flatten()
+            {
+                sum += u64::from(bytes[*packet].load(Ordering::Relaxed));
+                sum += u64::from(bytes[packet + LINE_WORDS].load(Ordering::Relaxed));
+            }
+        }
+    }
+    black_box(sum);
+    (thread_time() - begin).as_nanos() as f64 / places.len() as f64
 }
 
 /// Nanoseconds until a line that one processor wrote is seen and written by another; NaN on one processor.

@@ -4,10 +4,12 @@
 use std::path::PathBuf;
 
 use bench::cs::latency::{Kind, Scene, Subject, fill, measure};
-use bench::cs::limit::Chase;
+use bench::cs::limit::{Chase, lines_alone};
 use bench::cs::names::Sites;
 use bench::cs::workload::{Catalogue, MIXED};
 use bench::cs::{Cache, Ours, opponent, store_config};
+use bench::pages::{huge_allocator, huge_percent};
+use bench::sessions::Random;
 use bench::{Options, Report, Table, median};
 use clap::Parser;
 use serde_json::json;
@@ -31,10 +33,16 @@ struct Arguments {
     /// Ask for normal pages.
     #[arg(long)]
     normal_pages: bool,
+    /// Give the opponents huge pages too, by the C library's allocator; by themselves they are on normal ones.
+    #[arg(long)]
+    huge_allocator: bool,
 }
 
 pub(crate) fn main() -> anyhow::Result<()> {
     let arguments: Arguments = bench::parse();
+    if arguments.huge_allocator {
+        huge_allocator();
+    }
     let mut report = Report::new("cs_latency");
     let sites = Sites::read(arguments.names.as_deref())?;
     let scene = Scene::new(&sites, &MIXED, arguments.blocks);
@@ -67,10 +75,13 @@ pub(crate) fn main() -> anyhow::Result<()> {
     for (number, name) in arguments.against.iter().enumerate() {
         // A fresh store for every opponent, as the insertions change what is stored.
         let ours = Ours::new("ours", &config);
-        let theirs = opponent(name, arguments.blocks as usize)?;
-        for cache in [&ours as &dyn Cache, &*theirs] {
-            fill(&mut *cache.access(), &scene.stored, |_| {});
+        fill(&mut *ours.access(), &scene.stored, |_| {});
+        if number == 0 {
+            // The process is hardly more than our store now.
+            report.figure("store_huge_percent", huge_percent());
         }
+        let theirs = opponent(name, arguments.blocks as usize)?;
+        fill(&mut *theirs.access(), &scene.stored, |_| {});
         let arriving = Catalogue::new(&sites, &MIXED, needed, 1000);
         let mut subjects = [Subject::new(&ours), Subject::new(&*theirs)];
         measure(&mut subjects, &scene, &arriving, rounds);
@@ -111,14 +122,18 @@ fn limit(ours: &Ours, rounds: usize, report: &mut Report) {
     // A smaller circle over as many pages would wait as long; 1 GiB is enough to be far outside of all caches.
     let mut chases = [table, packets.min(1 << 30)].map(Chase::new);
     let mut samples = [Vec::new(), Vec::new()];
+    let mut batches = Vec::new();
+    let mut random = Random::new(11);
     for _ in 0..rounds {
         for (chase, samples) in chases.iter_mut().zip(&mut samples) {
             samples.push(chase.measure());
         }
+        batches.push(lines_alone(&chases[0], &chases[1], &mut random));
     }
+    report.figure("lines_alone_batch_ns", median(&batches));
     let [in_table, in_packets] = samples.map(|samples| median(&samples));
     report.figure("dependent_read_table_ns", in_table);
     report.figure("dependent_read_packets_ns", in_packets);
     report.figure("two_dependent_reads_ns", in_table + in_packets);
-    report.figure("huge_percent", bench::pages::huge_percent());
+    report.figure("huge_percent", huge_percent());
 }
