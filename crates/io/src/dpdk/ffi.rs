@@ -170,7 +170,9 @@ unsafe extern "C" {
     pub(super) fn tg_tx_reclaim(port: u16, queue: u16);
     pub(super) fn tg_interrupt_fd(port: u16, queue: u16) -> c_int;
     pub(super) fn tg_interrupt_enable(port: u16, queue: u16) -> c_int;
-    pub(super) fn tg_interrupt_disable(port: u16, queue: u16, fd: c_int, consume: c_int);
+    pub(super) fn tg_edges() -> c_int;
+    pub(super) fn tg_edges_watch(edges: c_int, fd: c_int) -> c_int;
+    pub(super) fn tg_interrupt_disable(port: u16, queue: u16, fd: c_int, edges: c_int);
 }
 
 /// Returns DPDK's words for an error number.

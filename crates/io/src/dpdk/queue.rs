@@ -1,7 +1,7 @@
 //! A queue of a `dpdk` port.
 
 use core::ptr::NonNull;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -41,8 +41,11 @@ pub(super) struct DpdkQueue {
     pending: [Descriptor; BATCH_MAX],
     pending_from: u16,
     pending_to: u16,
-    /// The descriptor that is armed, and whether its signal must be taken.
-    armed: Option<(i32, bool)>,
+    /// The driver's descriptor that is armed.
+    armed: Option<i32>,
+    /// What a sleeper waits for in its place, where the interrupt is [`Interrupt::Edge`]: readable once for each
+    /// signal.
+    edges: Option<OwnedFd>,
     capabilities: Capabilities,
     stats: QueueStats,
 }
@@ -75,6 +78,7 @@ impl DpdkQueue {
             pending_from: 0,
             pending_to: 0,
             armed: None,
+            edges: None,
             capabilities,
             stats: QueueStats::default(),
         }
@@ -132,11 +136,16 @@ impl DpdkQueue {
         }
         // SAFETY: the port runs.
         let error = unsafe { ffi::tg_interrupt_enable(self.dpdk_port, self.number) };
-        if error == libc::ENOTSUP {
-            self.capabilities.interrupt = Interrupt::None;
-        } else {
+        if error != libc::ENOTSUP {
             // SAFETY: as above; no signal is taken.
-            unsafe { ffi::tg_interrupt_disable(self.dpdk_port, self.number, -1, 0) };
+            unsafe { ffi::tg_interrupt_disable(self.dpdk_port, self.number, -1, -1) };
+            // SAFETY: it makes a descriptor that nobody else has, or none.
+            let edges = unsafe { ffi::tg_edges() };
+            // SAFETY: as above.
+            self.edges = (edges >= 0).then(|| unsafe { OwnedFd::from_raw_fd(edges) });
+        }
+        if self.edges.is_none() {
+            self.capabilities.interrupt = Interrupt::None;
         }
     }
 
@@ -415,11 +424,14 @@ impl Queue for DpdkQueue {
         // SAFETY: as above.
         let error = unsafe { ffi::tg_interrupt_enable(self.dpdk_port, self.number) };
         let pollable = self.capabilities.interrupt == Interrupt::Level;
-        if fd < 0 || (error != 0 && !pollable) {
+        let edges = self.edges.as_ref().map(AsRawFd::as_raw_fd);
+        // SAFETY: it takes any descriptor; `edges` is an epoll descriptor.
+        let watched = edges.is_none_or(|edges| unsafe { ffi::tg_edges_watch(edges, fd) } == 0);
+        if fd < 0 || (error != 0 && !pollable) || !watched {
             // e.g. a vhost device to which nobody is connected
             return Arm::Unsupported;
         }
-        self.armed = Some((fd, !pollable));
+        self.armed = Some(fd);
         let mut found = [Descriptor::EMPTY; BATCH_MAX];
         let got = self.receive(&mut found);
         if got > 0 {
@@ -427,16 +439,18 @@ impl Queue for DpdkQueue {
             self.disarm();
             return Arm::Ready;
         }
-        // SAFETY: the device keeps the descriptor open while the port is, and `close` needs `&mut self`.
-        Arm::Armed(unsafe { BorrowedFd::borrow_raw(fd) })
+        Arm::Armed(match &self.edges {
+            Some(edges) => edges.as_fd(),
+            // SAFETY: the device keeps the descriptor open while the port is, and `close` needs `&mut self`.
+            None => unsafe { BorrowedFd::borrow_raw(fd) },
+        })
     }
 
     fn disarm(&mut self) {
-        if let Some((fd, consume)) = self.armed.take() {
+        if let Some(fd) = self.armed.take() {
+            let edges = self.edges.as_ref().map_or(-1, AsRawFd::as_raw_fd);
             // SAFETY: the port runs; `fd` is the descriptor that it was armed with.
-            unsafe {
-                ffi::tg_interrupt_disable(self.dpdk_port, self.number, fd, consume.into());
-            }
+            unsafe { ffi::tg_interrupt_disable(self.dpdk_port, self.number, fd, edges) };
         }
     }
 

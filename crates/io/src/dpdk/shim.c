@@ -6,10 +6,11 @@
  * bytes, then the buffer that a `Frame` points to. So an mbuf is found from a frame, and a frame from an
  * mbuf, by adding a constant.
  */
-#include <poll.h>
+#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -735,14 +736,34 @@ tg_interrupt_enable(uint16_t port, uint16_t queue)
 	return -rte_eth_dev_rx_intr_enable(port, queue);
 }
 
-/* Turns the interrupt off and takes the signal that it may have given. */
-void
-tg_interrupt_disable(uint16_t port, uint16_t queue, int fd, int consume)
+/*
+ * Makes a descriptor that is readable once for each signal of what it watches; -1 if there is none to be had. A
+ * driver's own descriptor may be readable for ever after its first signal: net_vhost's is an epoll descriptor
+ * around the peer's eventfd, which nobody reads.
+ */
+int
+tg_edges(void)
 {
-	struct pollfd ready = { .fd = fd, .events = POLLIN };
+	return epoll_create1(EPOLL_CLOEXEC);
+}
+
+/* Watches a descriptor, if it does not yet. 0, or the error number. */
+int
+tg_edges_watch(int edges, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+
+	return epoll_ctl(edges, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST ? 0 : errno;
+}
+
+/* Turns the interrupt off and takes the signal that `edges` (if not -1) may have got from `fd`. */
+void
+tg_interrupt_disable(uint16_t port, uint16_t queue, int fd, int edges)
+{
+	struct epoll_event event;
 	uint64_t count;
 
 	rte_eth_dev_rx_intr_disable(port, queue);
-	if (consume && poll(&ready, 1, 0) == 1 && read(fd, &count, sizeof(count)) < 0)
+	if (edges >= 0 && epoll_wait(edges, &event, 1, 0) == 1 && read(fd, &count, sizeof(count)) < 0)
 		(void)!read(fd, &count, sizeof(uint32_t)); /* UIO: a number of four bytes */
 }
