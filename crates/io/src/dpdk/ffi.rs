@@ -3,29 +3,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::NonNull;
 
-/// A frame as the shim passes it: `struct tg_desc`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct Descriptor {
-    /// First byte of the buffer behind the `rte_mbuf`.
-    pub(super) slot: *mut u8,
-    pub(super) offset: u16,
-    pub(super) len: u16,
-    pub(super) flags: u8,
-}
+use super::mbuf::Mbuf;
 
-impl Descriptor {
-    /// No frame.
-    pub(super) const EMPTY: Self = Self {
-        slot: core::ptr::null_mut(),
-        offset: 0,
-        len: 0,
-        flags: 0,
-    };
-}
-
-/// The card vouches for the transport checksum.
-pub(super) const RX_L4_GOOD: u8 = 1;
 /// The card is to write the TCP checksum.
 pub(super) const TX_TCP: u8 = 2;
 /// The card is to write the UDP checksum.
@@ -144,15 +123,10 @@ unsafe extern "C" {
         values: *mut u64,
         n: c_int,
     ) -> c_int;
-    pub(super) fn tg_rx(
-        port: u16,
-        queue: u16,
-        frames: *mut Descriptor,
-        n: u16,
-        invalid: *mut u16,
-    ) -> u16;
+    pub(super) fn tg_rx(port: u16, queue: u16, mbufs: *mut NonNull<Mbuf>, n: u16) -> u16;
+    pub(super) fn tg_free(mbuf: NonNull<Mbuf>);
     pub(super) fn tg_offload(
-        slot: *mut u8,
+        mbuf: NonNull<Mbuf>,
         data: *mut u8,
         flags: u8,
         l2_bytes: u8,
@@ -160,13 +134,8 @@ unsafe extern "C" {
         l4_bytes: u8,
         segment_bytes: u16,
     );
-    pub(super) fn tg_tx(
-        port: u16,
-        queue: u16,
-        frames: *const Descriptor,
-        n: u16,
-        refused: *mut c_int,
-    ) -> u16;
+    pub(super) fn tg_tx_prepare(port: u16, queue: u16, mbufs: *mut NonNull<Mbuf>, n: u16) -> u16;
+    pub(super) fn tg_tx(port: u16, queue: u16, mbufs: *mut NonNull<Mbuf>, n: u16) -> u16;
     pub(super) fn tg_tx_reclaim(port: u16, queue: u16);
     pub(super) fn tg_interrupt_fd(port: u16, queue: u16) -> c_int;
     pub(super) fn tg_interrupt_enable(port: u16, queue: u16) -> c_int;

@@ -17,6 +17,12 @@ mod ffi;
 #[cfg(feature = "dpdk")]
 #[expect(
     unsafe_code,
+    reason = "reads and writes the fields of the mbuf in front of a frame"
+)]
+mod mbuf;
+#[cfg(feature = "dpdk")]
+#[expect(
+    unsafe_code,
     reason = "gives slots of the region to DPDK and takes them back"
 )]
 mod mempool;

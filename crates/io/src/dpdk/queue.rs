@@ -1,11 +1,13 @@
 //! A queue of a `dpdk` port.
 
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::ffi::{self, Descriptor};
+use super::ffi;
+use super::mbuf::{self, Mbuf};
 use super::mempool::{self, WorkerPool};
 use super::open::{FAILED, RUNNING, Shared};
 use crate::batch::{BATCH_MAX, Batch};
@@ -38,9 +40,7 @@ pub(super) struct DpdkQueue {
     running: bool,
     closed: bool,
     /// Frames that `arm` found.
-    pending: [Descriptor; BATCH_MAX],
-    pending_from: u16,
-    pending_to: u16,
+    pending: Batch,
     /// The driver's descriptor that is armed.
     armed: Option<i32>,
     /// What a sleeper waits for in its place, where the interrupt is [`Interrupt::Edge`]: readable once for each
@@ -50,9 +50,8 @@ pub(super) struct DpdkQueue {
     stats: QueueStats,
 }
 
-// SAFETY: the addresses in `pending` are frames that this queue owns; nothing of it has thread affinity but
-// the mempool's owner, which `begin` and `close` set to the calling thread.
-unsafe impl Send for DpdkQueue {}
+/// Mbufs that pass between a driver and a batch.
+type Burst = [MaybeUninit<NonNull<Mbuf>>; BATCH_MAX];
 
 impl DpdkQueue {
     pub(super) fn new(
@@ -74,9 +73,7 @@ impl DpdkQueue {
             to_prime: shared.start_slots,
             running: false,
             closed: false,
-            pending: [Descriptor::EMPTY; BATCH_MAX],
-            pending_from: 0,
-            pending_to: 0,
+            pending: Batch::new(),
             armed: None,
             edges: None,
             capabilities,
@@ -164,25 +161,20 @@ impl DpdkQueue {
         let given = self.mempool.put(&slots[..count], shared);
         for slot in &slots[given as usize..count] {
             // Not reached: the mempool has room for all slots of the worker's part.
-            if let Some(frame) = self.frame(*slot, 0, 0) {
+            if let Some(frame) = self.frame(*slot) {
                 pool.free(frame);
             }
         }
         given
     }
 
-    /// Makes the handle of a slot that the drivers gave back; `None` for a null.
+    /// Makes the handle of a free slot that the drivers gave back; `None` for a null.
     #[inline]
-    fn frame(&self, slot: *mut u8, offset: u16, len: u16) -> Option<Frame> {
+    fn frame(&self, slot: *mut u8) -> Option<Frame> {
         let slot = NonNull::new(slot)?;
-        let (offset, len) = if u32::from(offset) + u32::from(len) <= u32::from(self.capacity) {
-            (offset, len)
-        } else {
-            (0, 0)
-        };
         // SAFETY: the slot is an object of a mempool over the region, whose `Frame` was consumed when it was
-        // given to the drivers, who gave it back just now; the range is in it.
-        Some(unsafe { Frame::received(slot, self.capacity, offset, len, self.port) })
+        // given to the drivers, who gave it back just now.
+        Some(unsafe { Frame::received(slot, self.capacity, 0, 0, self.port) })
     }
 
     /// Keeps as many free slots with the drivers as they may take in a burst or two.
@@ -204,84 +196,78 @@ impl DpdkQueue {
         let mut slots = [core::ptr::null_mut(); BATCH_MAX];
         let taken = self.mempool.take(&mut slots[..n.min(BATCH_MAX)]) as usize;
         for slot in &slots[..taken] {
-            if let Some(frame) = self.frame(*slot, 0, 0) {
+            if let Some(frame) = self.frame(*slot) {
                 pool.free(frame);
             }
         }
         taken
     }
 
-    /// Receives a burst into `frames`; returns how many.
+    /// Appends a burst to the batch; returns how many frames.
     #[inline]
-    fn receive(&mut self, frames: &mut [Descriptor]) -> u16 {
-        let mut invalid = 0;
-        let room = frames.len().min(BATCH_MAX) as u16;
-        // SAFETY: the port runs, this is its queue's one user, and there is room for `room` frames.
-        let got = unsafe {
-            ffi::tg_rx(
-                self.dpdk_port,
-                self.number,
-                frames.as_mut_ptr(),
-                room,
-                &raw mut invalid,
-            )
-        };
-        self.stats.rx_invalid_pkts += u64::from(invalid);
-        got
-    }
-
-    /// Appends received frames to the batch, which has room.
-    #[inline]
-    fn deliver(&mut self, found: &[Descriptor], batch: &mut Batch) {
-        let mut bytes = 0;
-        for descriptor in found {
-            let made = self.frame(descriptor.slot, descriptor.offset, descriptor.len);
-            let Some(mut frame) = made else { continue };
-            if descriptor.flags & ffi::RX_L4_GOOD != 0 {
-                frame.flags |= FrameFlags::CHECKSUM_GOOD;
-            }
-            bytes += u64::from(descriptor.len);
+    fn receive(&mut self, batch: &mut Batch) -> usize {
+        let mut mbufs: Burst = [const { MaybeUninit::uninit() }; BATCH_MAX];
+        let room = batch.room() as u16;
+        let first = mbufs.as_mut_ptr().cast();
+        // SAFETY: the port runs, this is its queue's one user, and there is room for 64 mbufs.
+        let got = unsafe { ffi::tg_rx(self.dpdk_port, self.number, first, room) };
+        let (mut bytes, before) = (0, batch.len());
+        for mbuf in &mbufs[..usize::from(got)] {
+            // SAFETY: the driver wrote the first `got`.
+            let mbuf = unsafe { mbuf.assume_init() };
+            // SAFETY: the driver gave it just now.
+            let Some(frame) = (unsafe { mbuf::received(mbuf, self.capacity, self.port) }) else {
+                self.stats.rx_invalid_pkts += 1;
+                // SAFETY: as above; it was not made a frame.
+                unsafe { ffi::tg_free(mbuf) };
+                continue;
+            };
+            bytes += frame.len() as u64;
             batch.append(frame);
         }
-        self.stats.rx_pkts += found.len() as u64;
+        let delivered = batch.len() - before;
+        self.stats.rx_pkts += delivered as u64;
         self.stats.rx_bytes += bytes;
+        delivered
     }
 
-    /// Delivers what `arm` found; returns how many.
-    #[cold]
-    fn deliver_pending(&mut self, batch: &mut Batch) -> usize {
-        let pending = self.pending;
-        let from = usize::from(self.pending_from);
-        let to = usize::from(self.pending_to).min(from + batch.room());
-        self.deliver(&pending[from..to], batch);
-        self.pending_from = to as u16;
-        to - from
-    }
-
-    /// Describes a frame for the driver; `None` if it cannot be sent.
+    /// Describes frames at the front of the batch to the driver, up to the first that cannot be sent; returns how
+    /// many, and whether the card is to do something for any of them.
     #[inline]
-    fn describe(&self, frame: &mut Frame) -> Option<Descriptor> {
-        let fits = frame.len() <= usize::from(self.capabilities.max_frame_bytes);
-        if !(fits || frame.segment_bytes > 0) || !self.region.contains(frame) {
-            return None;
+    fn describe(&self, batch: &mut Batch, mbufs: &mut Burst) -> (usize, bool) {
+        let longest = usize::from(self.capabilities.max_frame_bytes);
+        let mut offloads = false;
+        let mut count = 0;
+        for (frame, place) in batch.iter_mut().zip(mbufs) {
+            if !self.region.contains(frame) {
+                break;
+            }
+            // SAFETY: it is a slot of the region.
+            let mbuf = unsafe { mbuf::describe(frame) };
+            place.write(mbuf);
+            let partial = frame.flags.contains(FrameFlags::CHECKSUM_PARTIAL);
+            if partial || frame.len() > longest {
+                let flags = if partial {
+                    self.offload(frame, mbuf)
+                } else {
+                    0
+                };
+                if frame.len() > longest && flags & ffi::TX_SEGMENT == 0 {
+                    // SAFETY: it was described just now, to nobody.
+                    unsafe { mbuf::keep(mbuf) };
+                    break;
+                }
+                offloads |= flags != 0;
+            }
+            count += 1;
         }
-        let mut descriptor = Descriptor {
-            slot: frame.slot().as_ptr(),
-            offset: frame.offset() as u16,
-            len: frame.len() as u16,
-            ..Descriptor::EMPTY
-        };
-        if frame.flags.contains(FrameFlags::CHECKSUM_PARTIAL) {
-            descriptor.flags = self.offload(frame);
-        }
-        let whole = !fits && descriptor.flags & ffi::TX_SEGMENT == 0;
-        (!whole).then_some(descriptor)
+        (count, offloads)
     }
 
     /// Asks the card for the checksum of the frame, and for segments, or writes the checksum if it cannot;
-    /// returns the flags of the descriptor.
+    /// returns what it is asked for.
     #[cold]
-    fn offload(&self, frame: &mut Frame) -> u8 {
+    fn offload(&self, frame: &mut Frame, mbuf: NonNull<Mbuf>) -> u8 {
         let offloads = self.capabilities.offloads;
         let able = offloads.contains(Offloads::CHECKSUM);
         let Some(partial) = offload::partial(frame).filter(|_| able) else {
@@ -312,11 +298,11 @@ impl DpdkQueue {
             flags |= ffi::TX_SEGMENT;
         }
         let data = frame.data_mut().as_mut_ptr();
-        // SAFETY: the slot is the frame's, whose mbuf nobody else has; `partial` found all headers of these
-        // lengths inside of its data (20 bytes of TCP: the frame is longer than `headers`).
+        // SAFETY: the mbuf is the frame's, and nobody else has it; `partial` found all headers of these lengths
+        // inside of its data (20 bytes of TCP: the frame is longer than `headers`).
         unsafe {
             ffi::tg_offload(
-                frame.slot().as_ptr(),
+                mbuf,
                 data,
                 flags,
                 partial.l2_bytes,
@@ -355,13 +341,10 @@ impl Queue for DpdkQueue {
             return 0;
         }
         self.balance(pool);
-        if self.pending_from < self.pending_to {
-            return self.deliver_pending(batch);
+        if !self.pending.is_empty() {
+            return batch.append_from(&mut self.pending);
         }
-        let mut found = [Descriptor::EMPTY; BATCH_MAX];
-        let got = self.receive(&mut found[..batch.room()]);
-        self.deliver(&found[..usize::from(got)], batch);
-        usize::from(got)
+        self.receive(batch)
     }
 
     #[inline]
@@ -370,50 +353,47 @@ impl Queue for DpdkQueue {
             return 0;
         }
         let mut dropped = 0;
-        let mut descriptors = [Descriptor::EMPTY; BATCH_MAX];
-        let mut count = 0;
-        let mut bytes = 0;
-        while count < batch.len() {
-            let described = self.describe(&mut batch[count]);
-            let Some(descriptor) = described else {
-                if count > 0 {
-                    break;
-                }
-                self.drop_first(pool, batch);
-                dropped += 1;
-                continue;
-            };
-            descriptors[count] = descriptor;
-            count += 1;
-        }
-        let mut refused = 0;
-        // SAFETY: the port runs, this is its queue's one user, and the first `count` descriptors are frames
-        // of the region that the batch owns.
-        let sent = unsafe {
-            ffi::tg_tx(
-                self.dpdk_port,
-                self.number,
-                descriptors.as_ptr(),
-                count as u16,
-                &raw mut refused,
-            )
+        let mut mbufs: Burst = [const { MaybeUninit::uninit() }; BATCH_MAX];
+        let (count, offloads) = loop {
+            let described = self.describe(batch, &mut mbufs);
+            if described.0 > 0 || batch.is_empty() {
+                break described;
+            }
+            self.drop_first(pool, batch);
+            dropped += 1;
         };
-        // The driver has the slots now: the tokens go.
-        batch.release_front(usize::from(sent));
-        for descriptor in &descriptors[..usize::from(sent)] {
-            bytes += u64::from(descriptor.len);
+        let first = mbufs.as_mut_ptr().cast();
+        let mut ready = count as u16;
+        if offloads {
+            // SAFETY: the port runs, this is its queue's one user, and the first `count` mbufs are frames of the
+            // region that the batch owns.
+            ready = unsafe { ffi::tg_tx_prepare(self.dpdk_port, self.number, first, ready) };
         }
-        self.stats.tx_pkts += u64::from(sent);
-        self.stats.tx_bytes += bytes;
-        if refused != 0 {
+        // SAFETY: as above.
+        let sent = unsafe { ffi::tg_tx(self.dpdk_port, self.number, first, ready) };
+        let refused = sent == ready && usize::from(ready) < count;
+        let sent = usize::from(sent);
+        for mbuf in &mbufs[sent..count] {
+            // SAFETY: the first `count` were described.
+            let mbuf = unsafe { mbuf.assume_init() };
+            // SAFETY: the driver did not take it.
+            unsafe { mbuf::keep(mbuf) };
+        }
+        let bytes: usize = batch[..sent].iter().map(Frame::len).sum();
+        // The driver has the slots now: the tokens go.
+        batch.release_front(sent);
+        self.stats.tx_pkts += sent as u64;
+        self.stats.tx_bytes += bytes as u64;
+        if refused {
+            // The driver can never take it.
             self.drop_first(pool, batch);
             dropped += 1;
         }
-        usize::from(sent) + dropped
+        sent + dropped
     }
 
     fn arm(&mut self) -> Arm<'_> {
-        if self.pending_from < self.pending_to {
+        if !self.pending.is_empty() {
             return Arm::Ready;
         }
         if !self.running || self.capabilities.interrupt == Interrupt::None {
@@ -432,10 +412,9 @@ impl Queue for DpdkQueue {
             return Arm::Unsupported;
         }
         self.armed = Some(fd);
-        let mut found = [Descriptor::EMPTY; BATCH_MAX];
-        let got = self.receive(&mut found);
-        if got > 0 {
-            (self.pending, self.pending_from, self.pending_to) = (found, 0, got);
+        let mut found = Batch::new();
+        if self.receive(&mut found) > 0 {
+            self.pending.append_from(&mut found);
             self.disarm();
             return Arm::Ready;
         }
@@ -491,17 +470,11 @@ impl Queue for DpdkQueue {
             self.shared.state.store(FAILED, Ordering::Relaxed);
             self.shared.unplug();
         }
-        for index in self.pending_from..self.pending_to {
-            let slot = self.pending[usize::from(index)].slot;
-            if let Some(frame) = self.frame(slot, 0, 0) {
-                pool.free(frame);
-            }
-        }
-        (self.pending_from, self.pending_to) = (0, 0);
+        pool.free_batch(&mut self.pending);
         while self.take_back(pool, BATCH_MAX) > 0 {}
         if last {
             mempool::port_closed(&self.region, |slot| {
-                if let Some(frame) = self.frame(slot, 0, 0) {
+                if let Some(frame) = self.frame(slot) {
                     pool.free(frame);
                 }
             });

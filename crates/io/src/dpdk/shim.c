@@ -7,6 +7,7 @@
  * mbuf, by adding a constant.
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_memzone.h>
+#include <rte_prefetch.h>
 #include <rte_ring.h>
 #include <rte_tcp.h>
 #include <rte_version.h>
@@ -33,13 +35,17 @@
 
 _Static_assert(sizeof(struct rte_mbuf) == 128, "a frame's prefix is 64 + 128 bytes");
 
-/* As `Descriptor` in ffi.rs. */
-struct tg_desc {
-	void *slot;
-	uint16_t offset;
-	uint16_t len;
-	uint8_t flags;
-};
+/* As `Mbuf` in mbuf.rs. */
+#define TG_AT(field, at) _Static_assert(offsetof(struct rte_mbuf, field) == (at), "as in mbuf.rs: " #field)
+TG_AT(buf_addr, 0);
+TG_AT(data_off, 16);
+TG_AT(nb_segs, 20);
+TG_AT(ol_flags, 24);
+TG_AT(pkt_len, 36);
+TG_AT(data_len, 40);
+TG_AT(vlan_tci_outer, 52);
+_Static_assert(RTE_MBUF_F_RX_L4_CKSUM_MASK == (1 << 3 | 1 << 8), "as in mbuf.rs");
+_Static_assert(RTE_MBUF_F_RX_L4_CKSUM_GOOD == 1 << 8, "as in mbuf.rs");
 
 /*
  * Marks an mbuf whose slot is not with DPDK: no driver writes this field but for a second VLAN tag that it
@@ -47,7 +53,6 @@ struct tg_desc {
  */
 #define TG_OUT 0xa5a5
 
-#define TG_RX_L4_GOOD 1
 #define TG_TX_TCP 2
 #define TG_TX_UDP 4
 #define TG_TX_IPV4 8
@@ -604,47 +609,48 @@ tg_port_xstats(uint16_t port, char (*names)[64], uint64_t *values, int n)
 
 /* --- queues ------------------------------------------------------------------------------------------ */
 
-/* Receives up to `n` (at most 64) frames; what cannot be used is freed and counted in `*invalid`. */
+/* Receives up to `n` frames; returns how many. */
 uint16_t
-tg_rx(uint16_t port, uint16_t queue, struct tg_desc *frames, uint16_t n, uint16_t *invalid)
+tg_rx(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
-	struct rte_mbuf *mbufs[TG_BURST];
-	uint16_t got = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(n, (uint16_t)TG_BURST));
-	uint16_t used = 0;
+	uint16_t got = rte_eth_rx_burst(port, queue, mbufs, n);
 
-	for (uint16_t i = 0; i < got; i++) {
-		struct rte_mbuf *mbuf = mbufs[i];
+	/* Where headers are, but for drivers that leave more or less room in front. */
+	for (uint16_t i = 0; i < got; i++)
+		rte_prefetch0((char *)(mbufs[i] + 1) + RTE_PKTMBUF_HEADROOM);
+	return got;
+}
 
-		if (i + 4 < got)
-			rte_prefetch0((char *)mbufs[i + 4]->buf_addr + mbufs[i + 4]->data_off);
-		if (unlikely(mbuf->nb_segs != 1 || mbuf->buf_addr != (void *)(mbuf + 1))) {
-			rte_pktmbuf_free(mbuf);
-			(*invalid)++;
-			continue;
-		}
-		mbuf->vlan_tci_outer = TG_OUT;
-		frames[used++] = (struct tg_desc){
-			.slot = mbuf->buf_addr,
-			.offset = mbuf->data_off,
-			.len = mbuf->data_len,
-			.flags = (mbuf->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) ==
-					 RTE_MBUF_F_RX_L4_CKSUM_GOOD ? TG_RX_L4_GOOD : 0,
-		};
+/* Frees a frame that was received and cannot be used. */
+void
+tg_free(struct rte_mbuf *mbuf)
+{
+	rte_pktmbuf_free(mbuf);
+}
+
+static uint64_t
+tg_offload_flags(uint8_t flags)
+{
+	uint64_t wanted = flags & TG_TX_TCP ? RTE_MBUF_F_TX_TCP_CKSUM : RTE_MBUF_F_TX_UDP_CKSUM;
+
+	wanted |= flags & TG_TX_IPV4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6;
+	if (flags & TG_TX_SEGMENT) {
+		wanted |= RTE_MBUF_F_TX_TCP_SEG;
+		if (flags & TG_TX_IPV4)
+			wanted |= RTE_MBUF_F_TX_IP_CKSUM;
 	}
-	return used;
+	return wanted;
 }
 
 /*
- * Says what the card is to do for the frame at `data` of a slot, as in the flags of its descriptor: write the
- * transport checksum, whose field holds the sum of the pseudo-header; and cut the frame into segments of
+ * Says what the card is to do for the frame at `data`, by flags as in ffi.rs: write the transport checksum, whose field holds the sum of the pseudo-header; and cut the frame into segments of
  * `segment_bytes`, if not 0.
  */
 void
-tg_offload(void *slot, uint8_t *data, uint8_t flags, uint8_t l2_len, uint16_t l3_len, uint8_t l4_len,
-	   uint16_t segment_bytes)
+tg_offload(struct rte_mbuf *mbuf, uint8_t *data, uint8_t flags, uint8_t l2_len, uint16_t l3_len,
+	   uint8_t l4_len, uint16_t segment_bytes)
 {
-	struct rte_mbuf *mbuf = (struct rte_mbuf *)slot - 1;
-
+	mbuf->ol_flags = tg_offload_flags(flags);
 	mbuf->tx_offload = 0;
 	mbuf->l2_len = l2_len;
 	mbuf->l3_len = l3_len;
@@ -666,53 +672,18 @@ tg_offload(void *slot, uint8_t *data, uint8_t flags, uint8_t l2_len, uint16_t l3
 	}
 }
 
-static uint64_t
-tg_offload_flags(uint8_t flags)
+/* Lets the driver look at frames for which the card is to do something; returns how many it can take. */
+uint16_t
+tg_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
-	uint64_t wanted = flags & TG_TX_TCP ? RTE_MBUF_F_TX_TCP_CKSUM : RTE_MBUF_F_TX_UDP_CKSUM;
-
-	wanted |= flags & TG_TX_IPV4 ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6;
-	if (flags & TG_TX_SEGMENT) {
-		wanted |= RTE_MBUF_F_TX_TCP_SEG;
-		if (flags & TG_TX_IPV4)
-			wanted |= RTE_MBUF_F_TX_IP_CKSUM;
-	}
-	return wanted;
+	return rte_eth_tx_prepare(port, queue, mbufs, n);
 }
 
-/*
- * Sends up to `n` (at most 64) frames in order; returns how many the driver took. `*refused` is set if the
- * driver can never take the one after them.
- */
+/* Sends up to `n` frames in order; returns how many the driver took. */
 uint16_t
-tg_tx(uint16_t port, uint16_t queue, const struct tg_desc *frames, uint16_t n, int *refused)
+tg_tx(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t n)
 {
-	struct rte_mbuf *mbufs[TG_BURST];
-	uint16_t taken, ready;
-	int offloads = 0;
-
-	n = RTE_MIN(n, (uint16_t)TG_BURST);
-	for (uint16_t i = 0; i < n; i++) {
-		const struct tg_desc *frame = &frames[i];
-		struct rte_mbuf *mbuf = (struct rte_mbuf *)frame->slot - 1;
-
-		mbuf->data_off = frame->offset;
-		mbuf->data_len = frame->len;
-		mbuf->pkt_len = frame->len;
-		mbuf->ol_flags = 0;
-		mbuf->vlan_tci_outer = 0;
-		if (unlikely(frame->flags & (TG_TX_TCP | TG_TX_UDP))) {
-			mbuf->ol_flags = tg_offload_flags(frame->flags);
-			offloads = 1;
-		}
-		mbufs[i] = mbuf;
-	}
-	ready = unlikely(offloads) ? rte_eth_tx_prepare(port, queue, mbufs, n) : n;
-	taken = rte_eth_tx_burst(port, queue, mbufs, ready);
-	*refused = taken == ready && ready < n;
-	for (uint16_t i = taken; i < n; i++)
-		mbufs[i]->vlan_tci_outer = TG_OUT;
-	return taken;
+	return rte_eth_tx_burst(port, queue, mbufs, n);
 }
 
 /* Asks the driver to free what it has sent. */
