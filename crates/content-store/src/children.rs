@@ -323,6 +323,12 @@ impl<'a> Children<'a> {
             };
             return Ok(if passed { Node::NONE } else { node });
         }
+        if after.is_none() && least == 0 {
+            // The first of all: its leaf is known, whose places of children are two lines behind its length.
+            let (first, _) = self.inner.ends();
+            self.arena.prefetch(first, 8 * (1 + FAN));
+            return Ok(Node(self.chunk(first.0).child(0)));
+        }
         let mut path = Path::new();
         let mut after = after;
         let mut place = root;

@@ -322,7 +322,7 @@ impl<'a> Reader<'a> {
 
     /// Asks for a packet's header with the name, and for what follows a name of so many bytes.
     #[inline(always)]
-    fn prefetch_packet(&self, node: Node, name_bytes: usize) {
+    pub(crate) fn prefetch_packet(&self, node: Node, name_bytes: usize) {
         let arena = &self.shared.arena;
         arena.prefetch(node.place(), 0);
         arena.prefetch(node.place(), PACKET_HEADER_BYTES + 16 + name_bytes);

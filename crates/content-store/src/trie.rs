@@ -14,6 +14,9 @@ use crate::sync::relax;
 use crate::worker::{Reader, Writer};
 use wire::ndn::NameRef;
 
+/// Bytes of a name that is not known yet: its packet's second line is asked for with the first.
+const PREFIX_NAME_BYTES: usize = 32;
+
 impl<'a> Reader<'a> {
     /// Finds the inner node of a prefix.
     pub(crate) fn inner(&self, hash: PrefixHash) -> Option<Node> {
@@ -130,6 +133,7 @@ impl<'a> Reader<'a> {
             } else if found.is_inner() {
                 (at, after) = (found, Node::NONE);
             } else {
+                self.prefetch_packet(found, PREFIX_NAME_BYTES);
                 let packet = self.packet(found);
                 if accept(packet) {
                     return Some(packet);
