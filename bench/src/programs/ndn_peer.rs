@@ -13,8 +13,8 @@ use wire::ndn::name::Name;
 
 /// Names that are in the content store.
 const NAMES: u64 = 1000;
-/// Bytes of the file that is fetched: 2,500 segments of 8,000.
-const FILE_BYTES: usize = 20_000_000;
+/// Bytes of the file that is fetched: 6,250 segments of 8,000, which the content store has room for.
+const FILE_BYTES: usize = 50_000_000;
 
 #[derive(Debug, Parser)]
 struct Arguments {
