@@ -195,6 +195,7 @@ pub(super) fn layout_of(sizes: &Sizes) -> u64 {
         sizes.nat.mappings,
         sizes.nat.addresses,
         sizes.nat.permits,
+        sizes.expectations,
     ];
     words.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &word| {
         (hash ^ word as u64)

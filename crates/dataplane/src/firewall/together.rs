@@ -138,15 +138,7 @@ fn open_as(
     let memory = SharedMemory::from_source(&mut source, sizes)?;
     let coordination = Coordination::from_source(&mut source, member.participants())?;
     let places = member.places_of(member.guest);
-    let shared = Shared::beside_others(
-        sizes,
-        policy,
-        key,
-        memory,
-        coordination,
-        places,
-        io::cpu::now(),
-    );
+    let shared = Shared::beside_others(policy, key, memory, coordination, places, io::cpu::now());
     if !is_guest {
         // Release: who sees it sees the key and all tables.
         identity[IS_COMPLETE].store(1, Ordering::Release);

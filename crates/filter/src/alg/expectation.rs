@@ -1,13 +1,14 @@
 //! Connections that others expect: shared by all workers, like the connections, since the expected one may come to
 //! another worker. Of fixed size; each lives for a time or until its connection comes, and one connection may expect a
-//! few only. Not kept over a restart: the transfer that was being opened is asked for again.
+//! few only. They lie in the memory of the tables: the next process, and others beside this one, expect them as well.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use tables::flow_map::{FlowError, FlowMap};
+use tables::memory::{Memory, Source};
 use tables::quiescent::Domain;
 use tables::signature::{Keyed, Session6};
-use tables::slots::{SlotMemory, SlotRef, SlotWorker};
+use tables::slots::{SlotMemory, SlotRef, SlotRepairs, SlotWorker};
 use wire::FlowKey;
 
 use crate::nat::mapping::{Endpoint, PortSpace};
@@ -101,13 +102,41 @@ pub enum Added {
     Full,
 }
 
+/// The memory of [`Expectations`].
+#[derive(Debug)]
+pub struct ExpectationMemory {
+    map: SlotMemory<Session6>,
+    masters: SlotMemory<u64>,
+    count: Memory<AtomicU64>,
+}
+
+impl ExpectationMemory {
+    /// Takes the memory of `size` expectations from a source.
+    ///
+    /// # Errors
+    /// As [`Source::take`].
+    pub fn from_source<S: Source>(source: &mut S, size: usize) -> Result<Self, S::Error> {
+        Ok(Self {
+            map: SlotMemory::from_source(source, "expected", size)?,
+            masters: SlotMemory::from_source(source, "expecting", size)?,
+            count: source.take("expected number", 1)?,
+        })
+    }
+
+    /// Bytes that this takes of a segment.
+    pub fn segment_bytes(size: usize) -> usize {
+        SlotMemory::<Session6>::segment_bytes(size) + SlotMemory::<u64>::segment_bytes(size) + 4096
+    }
+}
+
 /// The expectations of all connections.
 #[derive(Debug)]
 pub struct Expectations {
     map: FlowMap<Session6>,
     masters: Counted,
-    /// So that packets cost nothing more as long as nothing is expected.
-    count: AtomicUsize,
+    /// So that packets cost nothing more as long as nothing is expected. Never too low: it goes up before, and down
+    /// after.
+    count: Memory<AtomicU64>,
 }
 
 /// A worker's handles.
@@ -125,14 +154,78 @@ impl ExpectationWorker {
 }
 
 impl Expectations {
-    /// Makes an empty table.
-    pub fn new(size: usize, hash: Keyed, workers: usize) -> Self {
-        let pages = tables::memory::Pages::Normal;
+    /// Takes over memory that no process uses any more, or that is new; [`recount`](Self::recount) belongs to it.
+    pub fn recover(memory: ExpectationMemory, hash: Keyed, workers: usize) -> (Self, SlotRepairs) {
+        let (map, repairs) = FlowMap::recover(memory.map, hash, Domain::new(workers));
+        let expectations = Self {
+            map,
+            masters: Counted::cleared(memory.masters, hash, workers),
+            count: memory.count,
+        };
+        expectations.counter(|count| count.store(0, Ordering::Relaxed));
+        (expectations, repairs)
+    }
+
+    /// Uses memory beside other processes; the domains are those of the expectations and of the counts.
+    pub fn with_memory(memory: ExpectationMemory, hash: Keyed, domains: [Domain; 2]) -> Self {
+        let [map, masters] = domains;
         Self {
-            map: FlowMap::with_memory(SlotMemory::new(size, pages), hash, Domain::new(workers)),
-            masters: Counted::cleared(SlotMemory::new(size, pages), hash, workers),
-            count: AtomicUsize::new(0),
+            map: FlowMap::with_memory(memory.map, hash, map),
+            masters: Counted::with_memory(memory.masters, hash, masters),
+            count: memory.count,
         }
+    }
+
+    /// Counts what was taken over, without those that `keeps` gives up. Returns how many these were.
+    pub(crate) fn recount(&self, mut keeps: impl FnMut(&FlowKey, &Expectation) -> bool) -> usize {
+        let Some(mut worker) = self.join() else {
+            return 0;
+        };
+        let mut given_up = 0;
+        for slot in 0..self.map.slots() {
+            let Some(place) = self.map.connection_at(slot) else {
+                continue;
+            };
+            let known = self.read(place).zip(self.map.original_key(place));
+            let is_kept = known.is_some_and(|(found, key)| {
+                let by = found.expectation.counted_by();
+                keeps(&key.to_flow(), &found.expectation)
+                    && self
+                        .masters
+                        .raise(&mut worker.masters, by, PER_MASTER)
+                        .is_ok()
+            });
+            if is_kept {
+                self.counter(|count| count.fetch_add(1, Ordering::Relaxed));
+            } else {
+                self.map.remove(&mut worker.map, place);
+                given_up += 1;
+            }
+        }
+        worker.map.quiescent();
+        self.map.reclaim(&mut worker.map);
+        given_up
+    }
+
+    /// Gives up those that `keeps` does not want; their masters' counts go with them.
+    pub(crate) fn retain(&self, mut keeps: impl FnMut(&FlowKey, &Expectation) -> bool) {
+        let Some(mut worker) = self.join() else {
+            return;
+        };
+        for slot in 0..self.map.slots() {
+            let Some(place) = self.map.connection_at(slot) else {
+                continue;
+            };
+            if let Some((found, key)) = self.read(place).zip(self.map.original_key(place))
+                && !keeps(&key.to_flow(), &found.expectation)
+            {
+                self.take(&mut worker, &found);
+            }
+        }
+    }
+
+    fn counter<T>(&self, what: impl FnOnce(&AtomicU64) -> T) -> Option<T> {
+        self.count.first().map(what)
     }
 
     /// Joins as a worker, or `None` if there are as many already as there may be.
@@ -147,7 +240,8 @@ impl Expectations {
     /// Number of expectations.
     pub fn count(&self) -> usize {
         // Relaxed: a hint; who added one sends its message afterwards, and what answers that comes later.
-        self.count.load(Ordering::Relaxed)
+        let count = self.counter(|count| count.load(Ordering::Relaxed));
+        count.unwrap_or(0) as usize
     }
 
     /// Adds an expectation of connections that look like `key`, whose source port (and, if it is zero, address) is
@@ -172,17 +266,16 @@ impl Expectations {
         {
             return Added::Full;
         }
+        self.counter(|count| count.fetch_add(1, Ordering::Relaxed));
         let added = self
             .map
             .insert(&mut worker.map, &key, None, &expectation.words());
         let added = match added {
-            Ok(_) => {
-                self.count.fetch_add(1, Ordering::Relaxed);
-                return Added::New;
-            }
+            Ok(_) => return Added::New,
             Err(FlowError::Exists(flow)) => self.refresh(flow.connection, &expectation),
             Err(_) => Added::Full,
         };
+        self.counter(|count| count.fetch_sub(1, Ordering::Relaxed));
         self.masters.lower(&mut worker.masters, by);
         added
     }
@@ -239,7 +332,7 @@ impl Expectations {
         {
             return false;
         }
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.counter(|count| count.fetch_sub(1, Ordering::Relaxed));
         let by = found.expectation.counted_by();
         self.masters.lower(&mut worker.masters, by);
         true

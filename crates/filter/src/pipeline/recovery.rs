@@ -3,7 +3,7 @@
 //! A kill leaves every table as the last instruction left it. Connections are the truth: one whose insert returned
 //! is kept. All else follows from them and is made anew: how often each mapping is used, mappings that are half
 //! made or half removed, which ports are in use, which remote addresses a mapping is open to, how many connections
-//! each source has. Verdicts that were noted for replay are forgotten: the next packet of each connection meets the
+//! each source has. Connections that helpers expect are kept with those that expect them. Verdicts that were noted for replay are forgotten: the next packet of each connection meets the
 //! rules that are in force now.
 
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ use super::config::{Sizes, TrackPolicy};
 use super::proxy::Handshakes;
 use super::shared::{FlowHandles, Shared, Table};
 use super::worker::{port_of_destination, source_id};
-use crate::alg::expectation::Expectations;
+use crate::alg::expectation::{Expectation, ExpectationMemory, Expectations};
 use crate::nat::mapping::{Endpoint, Nat, PortSpace};
 use crate::nat::recovery::{NatMemory, NatRepairs, Uses};
 use crate::track::counted::Counted;
@@ -28,7 +28,7 @@ use crate::track::record::{Life, Own, Record};
 use crate::track::timeout::Limits;
 
 /// Changes when the records in the memory of [`SharedMemory`] mean something else.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// The memory of all tables that workers share.
 #[derive(Debug)]
@@ -37,6 +37,7 @@ pub struct SharedMemory {
     pub(super) flows6: SlotMemory<Session6>,
     pub(super) sources: SlotMemory<u64>,
     pub(super) nat: NatMemory,
+    pub(super) expectations: ExpectationMemory,
 }
 
 impl SharedMemory {
@@ -50,6 +51,7 @@ impl SharedMemory {
             flows6: SlotMemory::from_source(source, "ipv6", sizes.connections6 * 2)?,
             sources: SlotMemory::from_source(source, "sources", sizes.sources)?,
             nat: NatMemory::from_source(source, &sizes.nat)?,
+            expectations: ExpectationMemory::from_source(source, sizes.expectations)?,
         })
     }
 
@@ -59,6 +61,7 @@ impl SharedMemory {
             + SlotMemory::<Session6>::segment_bytes(sizes.connections6 * 2)
             + SlotMemory::<u64>::segment_bytes(sizes.sources)
             + NatMemory::segment_bytes(&sizes.nat)
+            + ExpectationMemory::segment_bytes(sizes.expectations)
     }
 }
 
@@ -73,6 +76,8 @@ pub struct Recovery {
     pub unfinished: usize,
     /// Slots of all tables whose contents made no sense.
     pub torn: usize,
+    /// Connections that helpers expect and that are waited for still.
+    pub expectations: usize,
     /// Mappings.
     pub nat: NatRepairs,
 }
@@ -105,12 +110,14 @@ impl Shared {
         let (flows4, repairs4) = FlowMap::recover(memory.flows4, hash, domain());
         let (flows6, repairs6) = FlowMap::recover(memory.flows6, hash, domain());
         let (nat, repairs_nat) = Nat::with_memory(memory.nat, policy.nat, hash, sizes.workers);
+        let (expectations, repairs_expected) =
+            Expectations::recover(memory.expectations, hash, sizes.workers);
         let shared = Self {
             flows4,
             flows6,
             nat,
             sources: Counted::cleared(memory.sources, hash, sizes.workers),
-            expectations: Expectations::new(sizes.expectations, hash, sizes.workers),
+            expectations,
             policy,
             limits: Limits::new(&policy.timeouts),
             hash,
@@ -120,7 +127,8 @@ impl Shared {
         // Clients that the last node sent cookies to may be about to answer.
         shared.handshakes.note(now);
         let mut recovery = Recovery::default();
-        for repairs in [repairs4, repairs6].iter().chain(&repairs_nat) {
+        let repairs = [repairs4, repairs6, repairs_expected];
+        for repairs in repairs.iter().chain(&repairs_nat) {
             let SlotRepairs {
                 unfinished,
                 dead,
@@ -132,6 +140,7 @@ impl Shared {
         }
         shared.rebuild(&mut recovery, now);
         recovery.connections = shared.connections();
+        recovery.expectations = shared.expectations.count();
         (shared, recovery)
     }
 
@@ -145,9 +154,23 @@ impl Shared {
         let mut uses = Uses::default();
         self.collect::<Session4>(&mut handles, &mut uses, recovery);
         self.collect::<Session6>(&mut handles, &mut uses, recovery);
+        self.expectations.recount(|key, expectation| {
+            let master = expectation.master;
+            let is_there = if expectation.is_ipv4 {
+                self.look::<Session4>(master).is_some()
+            } else {
+                self.look::<Session6>(master).is_some()
+            };
+            let mapping = mapping_of(key, expectation);
+            is_there && mapping.is_none_or(|(inner, outer)| uses.add(inner, outer))
+        });
         let (repairs, lost) = self.nat.repair(uses, now);
         recovery.nat = repairs;
         if !lost.is_empty() {
+            self.expectations.retain(|key, expectation| {
+                let mapping = mapping_of(key, expectation);
+                mapping.is_none_or(|(inner, _)| !lost.contains(&inner))
+            });
             // Their connections cannot be told from another host's on the outside.
             self.end_of::<Session4>(&mut handles, &lost, recovery);
             self.end_of::<Session6>(&mut handles, &lost, recovery);
@@ -256,6 +279,17 @@ impl Shared {
         let reply = flows.reply_key(connection)?.to_flow();
         Some((record, original, reply))
     }
+}
+
+/// The mapping that an expectation uses, as (inner, outer).
+fn mapping_of(key: &FlowKey, expectation: &Expectation) -> Option<(Endpoint, Endpoint)> {
+    let inner = expectation.mapping(key.protocol)?;
+    let outer = Endpoint {
+        address: unmapped(key.destination),
+        port: key.destination_port,
+        ..inner
+    };
+    Some((inner, outer))
 }
 
 /// The mappings that a connection uses, as (inner, outer): of its source, of its destination.

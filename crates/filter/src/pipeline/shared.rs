@@ -50,7 +50,7 @@ impl Shared {
             flows6: FlowMap::with_memory(memory.flows6, hash, flows(workers)),
             nat: Nat::with_memory(memory.nat, policy.nat, hash, workers).0,
             sources: Counted::cleared(memory.sources, hash, workers),
-            expectations: Expectations::new(sizes.expectations, hash, workers),
+            expectations: Expectations::recover(memory.expectations, hash, workers).0,
             policy,
             limits: Limits::new(&policy.timeouts),
             hash,

@@ -12,7 +12,7 @@ use tables::memory::{Memory, Source};
 use tables::quiescent::{Domain, EpochWord};
 use tables::signature::Keyed;
 
-use super::config::{Sizes, TrackPolicy};
+use super::config::TrackPolicy;
 use super::proxy::Handshakes;
 use super::recovery::SharedMemory;
 use super::shared::Shared;
@@ -23,7 +23,7 @@ use crate::track::timeout::Limits;
 use wire::Instant;
 
 /// The tables that have epochs, by the names of these.
-const EPOCHS: [&str; 7] = [
+const EPOCHS: [&str; 9] = [
     "ipv4 epochs",
     "ipv6 epochs",
     "sources epochs",
@@ -31,6 +31,8 @@ const EPOCHS: [&str; 7] = [
     "nat outer epochs",
     "nat permits epochs",
     "nat addresses epochs",
+    "expected epochs",
+    "expecting epochs",
 ];
 
 /// What processes agree on that use the tables at the same time.
@@ -46,7 +48,7 @@ impl Coordination {
     /// # Errors
     /// As [`Source::take`].
     pub fn from_source<S: Source>(source: &mut S, participants: usize) -> Result<Self, S::Error> {
-        let [a, b, c, d, e, f, g] = EPOCHS;
+        let [a, b, c, d, e, f, g, h, i] = EPOCHS;
         let mut take = |name| source.take(name, participants + 1);
         Ok(Self {
             epochs: [
@@ -57,6 +59,8 @@ impl Coordination {
                 take(e)?,
                 take(f)?,
                 take(g)?,
+                take(h)?,
+                take(i)?,
             ],
             next_address: source.take("nat next address", 1)?,
         })
@@ -73,7 +77,6 @@ impl Shared {
     /// Uses tables beside other processes, by `places` among all participants, which nobody living has: those that a
     /// dead process left there are freed. The tables' `key` is the same for all; so is the clock of `now`.
     pub fn beside_others(
-        sizes: &Sizes,
         policy: TrackPolicy,
         key: [u64; 4],
         memory: SharedMemory,
@@ -88,7 +91,17 @@ impl Shared {
             own.evict_section();
             own
         });
-        let [flows4, flows6, sources, inner, outer, permits, addresses] = own;
+        let [
+            flows4,
+            flows6,
+            sources,
+            inner,
+            outer,
+            permits,
+            addresses,
+            expected,
+            expecting,
+        ] = own;
         let domains_of_nat = NatDomains {
             inner,
             outer,
@@ -109,8 +122,11 @@ impl Shared {
                 coordination.next_address,
             ),
             sources: Counted::with_memory(memory.sources, hash, sources),
-            // Those of data connections that helpers foresee are each process's own.
-            expectations: Expectations::new(sizes.expectations, hash, sizes.workers),
+            expectations: Expectations::with_memory(
+                memory.expectations,
+                hash,
+                [expected, expecting],
+            ),
             policy,
             limits: Limits::new(&policy.timeouts),
             hash,

@@ -42,7 +42,10 @@ impl Rules for Helped {
 }
 
 fn helped(helper: Helper) -> Rig<Helped> {
-    let Rig { worker, rules, now } = Rig::new(TrackPolicy::default());
+    with_helper(Rig::new(TrackPolicy::default()), helper)
+}
+
+fn with_helper(Rig { worker, rules, now }: Rig, helper: Helper) -> Rig<Helped> {
     Rig {
         worker,
         rules: Helped {
@@ -201,6 +204,55 @@ fn row_78_active_ftp_is_let_in_and_numbers_are_adjusted() {
     answer.acknowledgement = 1;
     let answer = rig.through(INSIDE, answer.frame());
     assert_eq!(source_of(&answer), (OUTER, outer_port));
+}
+
+#[test]
+fn what_is_expected_outlives_its_process_with_its_port() {
+    use crate::pipeline::recovery::tests::{KEY, START, rig_of};
+    use crate::pipeline::{Recovery, SharedMemory};
+    use tables::segment::Segment;
+
+    let sizes = small();
+    let bytes = Segment::OVERHEAD_BYTES + SharedMemory::segment_bytes(&sizes);
+    let file = Segment::memfd("expected", bytes, 1).unwrap();
+    let open = || -> (Rig<Helped>, Recovery) {
+        let memory = SharedMemory::from_source(&mut &file, &sizes).unwrap();
+        let policy = TrackPolicy::default();
+        let (shared, recovery) = Shared::recover(&sizes, policy, KEY, memory, START);
+        let rig = rig_of(&alloc::sync::Arc::new(shared), 0, START);
+        (with_helper(rig, Helper::Ftp), recovery)
+    };
+    let (mut rig, _) = open();
+    rig.open_ftp();
+    let sent = rig.tcp(true, (1001, 5001), b"PORT 10,0,0,1,195,80\r\n");
+    let (_, outer_port) = endpoint(payload(&sent));
+    drop(rig);
+    let (mut rig, recovery) = open();
+    assert_eq!((recovery.expectations, recovery.repairs()), (1, 0));
+    assert_eq!((recovery.nat.mappings, rig.expected().len()), (2, 1));
+    let data = rig.through(OUTSIDE, syn((PEER, 20), (OUTER, outer_port)));
+    assert_eq!(destination_of(&data), (HOST, 195 * 256 + 80));
+    assert_eq!(rig.rules.states, [CtState::RELATED]);
+    assert!(rig.expected().is_empty());
+    // What waits too long gives its mapping back, whoever it was that asked for it.
+    rig.tcp(true, (1023, 5001), b"PORT 10,0,0,1,195,81\r\n");
+    rig.tcp(true, (1045, 5001), b"PORT 10,0,0,1,195,81\r\n");
+    drop(rig);
+    let (mut rig, recovery) = open();
+    assert_eq!((recovery.expectations, recovery.nat.mappings), (1, 3));
+    for _ in 0..2 {
+        // Beyond the quarantine of its port as well.
+        rig.now = rig.now + core::time::Duration::from_secs(700);
+        rig.worker.maintain(rig.now, usize::MAX / 2);
+        rig.worker.maintain(rig.now, usize::MAX / 2);
+    }
+    assert!(rig.expected().is_empty());
+    let inner = crate::nat::mapping::Endpoint {
+        address: HOST.to_bits(),
+        port: 195 * 256 + 81,
+        space: crate::nat::mapping::PortSpace::Tcp,
+    };
+    assert_eq!(rig.worker.shared().nat().outer_of(inner), None);
 }
 
 #[test]

@@ -39,8 +39,56 @@ fn process(mut segment: &Segment, places: Range<usize>) -> Rig {
     let memory = SharedMemory::from_source(&mut segment, &small()).unwrap();
     let coordination = Coordination::from_source(&mut segment, PARTICIPANTS).unwrap();
     let policy = TrackPolicy::default();
-    let shared = Shared::beside_others(&small(), policy, KEY, memory, coordination, places, START);
+    let shared = Shared::beside_others(policy, KEY, memory, coordination, places, START);
     rig_of(&Arc::new(shared), 0, START)
+}
+
+#[test]
+fn what_one_process_expects_the_others_let_in() {
+    use crate::alg::expectation::{Added, Expectation};
+    use crate::track::timeout::Tick;
+
+    let segment = segment();
+    let (mut first, second) = (process(&segment, FIRST), process(&segment, SECOND));
+    first.out((HOST, 5000), (PEER, 53));
+    let [ours, theirs] = [&first, &second].map(|rig| Arc::clone(rig.worker.shared()));
+    let master = ours.each::<tables::signature::Session4>().next().unwrap();
+    let mut handles = [&ours, &theirs].map(|shared| shared.expectations().join().unwrap());
+    let now = Tick::of(START);
+    let expectation = Expectation {
+        deadline: now,
+        master,
+        is_ipv4: true,
+        by_reply: false,
+        port: 7000,
+        is_mapped: false,
+        address: HOST.to_bits(),
+    };
+    let mapped = |address: core::net::Ipv4Addr| crate::track::key::mapped(address.to_bits());
+    let key = wire::FlowKey {
+        source: mapped(PEER),
+        source_port: 0,
+        destination: mapped(OUTER),
+        destination_port: 7000,
+        protocol: wire::ip_protocol::UDP,
+    };
+    let added = ours
+        .expectations()
+        .add(&mut handles[0], &key, expectation, now);
+    assert_eq!(added, Added::New);
+    assert_eq!(theirs.expectations().count(), 1);
+    let from = wire::FlowKey {
+        source_port: 99,
+        ..key
+    };
+    let found = theirs.expectations().find(&from, now).unwrap();
+    assert_eq!(
+        (found.expectation.port, found.expectation.master),
+        (7000, master)
+    );
+    assert!(theirs.expectations().take(&mut handles[1], &found));
+    assert_eq!(ours.expectations().count(), 0);
+    assert_eq!(ours.expectations().find(&from, now), None);
 }
 
 #[test]
