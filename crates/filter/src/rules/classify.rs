@@ -7,7 +7,8 @@
 //!
 //! Summaries are of use where rules that test the same fields stand together: a value that none of them accepts leaves
 //! their words zero. So the bits of a block, but for its first word, are those of the rules sorted by the fields that
-//! they test (aggregation by rearranging rules, as Baboescu and Varghese have it); candidates are put in order again.
+//! they test (aggregation by rearranging rules, as Baboescu and Varghese have it), and no word has rules of two such
+//! groups if it can be avoided; candidates are put in order again.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -25,6 +26,18 @@ pub(super) const DIMENSIONS_MAX: usize = 16;
 
 /// Rules of one block: a summary word of 64 bits, each for a word of 64 rules.
 const BLOCK: usize = 64 * 64;
+
+/// Words of a block that may be wasted on letting groups of rules begin a word of their own.
+const PADDING: usize = 16;
+
+/// Rules that are worth a word of their own.
+const GROUP_MIN: usize = 16;
+
+/// Stands for no rule in an order.
+const NONE: u32 = u32::MAX;
+
+/// What no rule accepts.
+static NOTHING: Option<Ranges> = Some(Vec::new());
 
 /// Ranges of values, ends included, sorted and apart.
 pub(super) type Ranges = Vec<(u128, u128)>;
@@ -91,9 +104,12 @@ struct Dimension {
 pub(super) struct Classes {
     dimensions: Vec<Dimension>,
     blocks: usize,
+    /// Bits in use.
     count: usize,
-    /// Which rule a bit stands for; empty if each stands for the rule of its number.
+    /// Which rule a bit stands for, or [`NONE`]; empty if each stands for the rule of its number.
     order: Vec<u32>,
+    /// Rules of a block.
+    per_block: usize,
 }
 
 /// A classifier of a chain: the fields to read, and their classes.
@@ -109,15 +125,16 @@ impl Classes {
     /// Makes classes. `dimensions` has, for each field, its width and the ranges that each rule accepts
     /// (`None`: whatever it is, absent too).
     pub(super) fn new(dimensions: &[(u16, Vec<Option<Ranges>>)], count: usize) -> Self {
+        let (order, per_block) = arrange(dimensions, count);
+        let count = if order.is_empty() { count } else { order.len() };
         let blocks = count.div_ceil(BLOCK).max(1);
-        let order = arrange(dimensions, count);
         let dimensions = dimensions
             .iter()
             .map(|(bits, rules)| {
                 let rules: Vec<&Option<Ranges>> = if order.is_empty() {
                     rules.iter().collect()
                 } else {
-                    let of = |rule: &u32| rules.get(*rule as usize).unwrap_or(&None);
+                    let of = |rule: &u32| rules.get(*rule as usize).unwrap_or(&NOTHING);
                     order.iter().map(of).collect()
                 };
                 Dimension::new(*bits, &rules, blocks)
@@ -128,6 +145,7 @@ impl Classes {
             blocks,
             count,
             order,
+            per_block,
         }
     }
 
@@ -178,7 +196,7 @@ impl Classes {
                     .unwrap_or_default();
                 summary &= row.summary;
             }
-            let first = (block * BLOCK) as u32;
+            let (first, first_rule) = ((block * BLOCK) as u32, (block * self.per_block) as u32);
             let mut found = Found::default();
             while summary != 0 {
                 let at = summary.trailing_zeros();
@@ -191,18 +209,17 @@ impl Classes {
                     }
                 }
                 while word != 0 {
-                    let bit = at * 64 + word.trailing_zeros();
+                    let bit = first + at * 64 + word.trailing_zeros();
                     word &= word - 1;
-                    if at > 0
-                        && let Some(rule) = self.order.get((first + bit) as usize)
-                    {
-                        found.add(rule - first);
-                    } else if !visit(first + bit) {
+                    let rule = self.order.get(bit as usize).copied().unwrap_or(bit);
+                    if at > 0 && !self.order.is_empty() {
+                        found.add(rule.saturating_sub(first_rule));
+                    } else if !visit(rule) {
                         return;
                     }
                 }
             }
-            if !found.each(|rule| visit(first + rule)) {
+            if !found.each(|rule| visit(first_rule + rule)) {
                 return;
             }
         }
@@ -227,25 +244,46 @@ impl Classes {
     }
 }
 
-/// Sorts the rules of each block, but for the first 64, by the fields that they test; empty if that changes nothing.
-fn arrange(dimensions: &[(u16, Vec<Option<Ranges>>)], count: usize) -> Vec<u32> {
+/// Groups the rules of each block, but for the first 64, by the fields that they test, large groups at words of their
+/// own; returns which rule each bit stands for (nothing if each stands for the rule of its number) and the rules of a
+/// block.
+fn arrange(dimensions: &[(u16, Vec<Option<Ranges>>)], count: usize) -> (Vec<u32>, usize) {
     let fields = |rule: &u32| {
         dimensions.iter().fold(0_u32, |fields, (_, rules)| {
             let tests = rules.get(*rule as usize).is_some_and(Option::is_some);
             fields << 1 | u32::from(tests)
         })
     };
-    let mut order: Vec<u32> = (0..count as u32).collect();
-    for block in order.chunks_mut(BLOCK) {
+    let mut rules: Vec<u32> = (0..count as u32).collect();
+    let is_one_group = rules.is_sorted_by(|one, next| fields(one) == fields(next));
+    if count <= 64 || is_one_group {
+        return (Vec::new(), BLOCK);
+    }
+    let per_block = BLOCK - 64 * PADDING;
+    let mut order: Vec<u32> = Vec::new();
+    for block in rules.chunks_mut(per_block) {
+        order.resize(order.len().next_multiple_of(BLOCK), NONE);
         // The first rules may end a packet's way at once: before the others are looked at.
-        if let Some(rest) = block.get_mut(64..) {
-            rest.sort_by_key(fields);
+        let (first, rest) = block.split_at_mut(64.min(block.len()));
+        order.extend_from_slice(first);
+        rest.sort_by_key(fields);
+        let groups = || rest.chunk_by(|one, next| fields(one) == fields(next));
+        let mut padding = PADDING;
+        for group in groups().filter(|group| group.len() >= GROUP_MIN) {
+            if padding > 0 && !order.len().is_multiple_of(64) {
+                padding -= 1;
+                order.resize(order.len().next_multiple_of(64), NONE);
+            }
+            order.extend_from_slice(group);
+        }
+        if padding > 0 {
+            order.resize(order.len().next_multiple_of(64), NONE);
+        }
+        for group in groups().filter(|group| group.len() < GROUP_MIN) {
+            order.extend_from_slice(group);
         }
     }
-    if order.is_sorted() {
-        order.clear();
-    }
-    order
+    (order, per_block)
 }
 
 /// Candidates of a block that were found in another order than that of the rules: nearly always few.
@@ -589,6 +627,44 @@ mod tests {
             rule < 100
         });
         assert_eq!(asked, 51, "the even ones, up to the first that says stop");
+    }
+
+    #[test]
+    fn groups_of_rules_stand_in_words_of_their_own() {
+        // Of five fields, each rule tests one; three blocks of them.
+        let count = 7000;
+        let dimensions: Vec<(u16, Vec<Option<Ranges>>)> = (0..5)
+            .map(|field| {
+                let rule = |at: u128| (at % 5 == field).then(|| vec![(at, at)]);
+                (32, (0..count).map(rule).collect())
+            })
+            .collect();
+        let classes = Classes::new(&dimensions, count as usize);
+        let mut seen: Vec<u32> = classes
+            .order
+            .iter()
+            .copied()
+            .filter(|rule| *rule != NONE)
+            .collect();
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..count as u32), "each rule has a bit");
+        for (at, word) in classes.order.chunks(64).enumerate() {
+            let mut rules = word
+                .iter()
+                .filter(|rule| **rule != NONE)
+                .map(|rule| rule % 5);
+            let first = rules.next();
+            assert!(
+                at % 64 == 0 || rules.all(|field| Some(field) == first),
+                "word {at}"
+            );
+        }
+        for rule in [0, 63, 64, 3071, 3072, 4096, 6999_u128] {
+            let values: [Option<u128>; 5] =
+                core::array::from_fn(|field| (rule % 5 == field as u128).then_some(rule));
+            assert_eq!(classes.first(&values), Some(rule as u32));
+        }
+        assert_eq!(classes.first(&[Some(count); 5]), None);
     }
 
     #[test]
