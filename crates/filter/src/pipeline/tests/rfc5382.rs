@@ -145,6 +145,39 @@ fn row_22_tcp_filtering_is_chosen() {
 }
 
 #[test]
+fn row_23_an_unsolicited_syn_is_not_answered_and_may_become_a_simultaneous_open() {
+    let mut rig = Rig::filtering(Filtering::AddressAndPort);
+    let talk = Conversation {
+        inner: (HOST, 5000),
+        peer: (PEER, 80),
+        outer: (OUTER, 5000),
+        client: 1000,
+        server: 9000,
+    };
+    let refused = Err(Fate::Drop(DropReason::FirewallRule));
+    assert_eq!(
+        rig.send(OUTSIDE, talk.server_sends(Flags::SYN, b"")),
+        refused
+    );
+    rig.wait(Duration::from_secs(7));
+    assert!(rig.emissions().is_empty());
+    // The inner host's own SYN comes in time: the peer's next one opens the connection, and nothing was said.
+    assert_eq!(
+        rig.send(OUTSIDE, talk.server_sends(Flags::SYN, b"")),
+        refused
+    );
+    rig.wait(Duration::from_secs(3));
+    rig.send(INSIDE, talk.client_sends(Flags::SYN, b""))
+        .unwrap();
+    rig.wait(Duration::from_secs(4));
+    assert!(rig.emissions().is_empty());
+    let opened = rig
+        .send(OUTSIDE, talk.server_sends(Flags::SYN, b""))
+        .unwrap();
+    assert_eq!(destination_of(&opened), (HOST, 5000));
+}
+
+#[test]
 fn row_24_established_lives_two_hours_and_four_minutes() {
     let mut rig = Rig::filtering(Filtering::AddressAndPort);
     let talk = Conversation::open(&mut rig, (HOST, 5000), (PEER, 80));
