@@ -29,7 +29,7 @@ struct Arguments {
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Workers.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 32)]
     workers: usize,
     /// Most delay before the next packet, nanoseconds.
     #[arg(long, default_value_t = 4_000)]
