@@ -49,6 +49,7 @@ programs! {
     ndn_node,
     ndn_peer,
     restart,
+    shared_writes,
     tables_counters,
     tables_flows,
     tables_kill,

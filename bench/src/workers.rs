@@ -220,6 +220,61 @@ pub fn router_graph(macs: [MacAddr; 2], frames: usize) -> Graph {
     topology::graph(&shared, WorkerId(0), 1, frames).expect("a graph")
 }
 
+/// Makes two workers of one node that route as [`router`], each with its own queue of each port.
+pub fn routers(frames: u32, flows: u16) -> Vec<(Worker, WorkerHandle)> {
+    let config = control::config::parse("router", ROUTER).expect("a correct configuration");
+    let plan = Plan::new(&config).expect("a correct plan");
+    let macs = [0, 1].map(|id| MacAddr([2, 0, 0, 0, 0, id]));
+    let facts = macs.map(|mac| PortFacts { mac, mtu: 1500 });
+    let forwarding = Arc::new(Forwarding::new(&plan, &facts, 1));
+    let shared = Shared::new(&plan, forwarding, 7).expect("a router without a firewall");
+    for id in 0..2 {
+        let key = Key::v4(InterfaceId(id), [10, 1 + id as u8, 0, 2]);
+        let next_hop = MacAddr([2, 1, 1, 1, 1, id as u8]);
+        shared
+            .neighbours
+            .set_permanent(&key, next_hop, io::cpu::now());
+    }
+    let pools = Pool::split(frames, 2, 2048, HugePages::Never).expect("memory for frames");
+    let meshes = graph::mesh(2, 64).expect("doorbells");
+    pools
+        .into_iter()
+        .zip(meshes)
+        .map(|(pool, mesh)| {
+            let ports = [0, 1].map(|id| {
+                let templates = (0..flows).map(|flow| {
+                    let net = if id == 0 { 32 } else { 16 };
+                    let to = [10, net, (flow >> 8) as u8, flow as u8];
+                    ip4_frame(macs[usize::from(id)], to).to_vec()
+                });
+                let spec = null::NullSpec {
+                    templates: templates.collect(),
+                    copy: true,
+                    burst: BATCH_MAX,
+                };
+                WorkerPort {
+                    queue: Some(open(&pool, id, DriverSpec::Null(spec))),
+                    tx_via: mesh.id(),
+                    spread: false,
+                    mode: Mode::Poll,
+                    tx_full: TxFull::default(),
+                }
+            });
+            let frames = pool.capacity();
+            let setup = WorkerSetup {
+                ports: ports.into(),
+                graph: topology::graph(&shared, mesh.id(), 2, frames).expect("a graph"),
+                pool,
+                mesh,
+                spread: None,
+                idle: IdleConfig::default(),
+                cpu_time: None,
+            };
+            Worker::new(setup, io::cpu::now())
+        })
+        .collect()
+}
+
 /// Writes a UDP packet of 60 bytes to `mac`.
 pub fn ip4_frame(mac: MacAddr, to: [u8; 4]) -> [u8; FRAME_BYTES] {
     let mut frame = [0; FRAME_BYTES];
