@@ -74,8 +74,11 @@ pub enum RegionError {
 }
 
 /// One mapping, cut into frames of equal size. All workers' pools of a node are parts of one region, so
-/// that drivers register it once and a frame can leave by any port without a copy.
+/// that drivers register it once and a frame can leave by any port without a copy. All workers read it for
+/// every frame: it is in lines of its own, so that no neighbour in memory that one worker writes takes them
+/// from the others.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Region {
     base: NonNull<u8>,
     bytes: usize,
