@@ -25,6 +25,7 @@ pub mod cs;
 pub mod dpdk;
 pub mod firewall;
 pub mod flow_twins;
+pub mod inject;
 pub mod live;
 pub mod load;
 pub mod memory;

@@ -41,7 +41,7 @@ struct Arguments {
 }
 
 /// Established flows of one protocol.
-struct Established {
+pub(crate) struct Established {
     engine: Engine,
     maker: Maker,
     /// The order in which they are met.
@@ -62,7 +62,7 @@ fn now() -> Instant {
 }
 
 impl Established {
-    fn new(flows: u32, packets: u32, udp: bool) -> Self {
+    pub(crate) fn new(flows: u32, packets: u32, udp: bool) -> Self {
         let mut order: Vec<u32> = (0..flows).collect();
         Random::new(7).shuffle(&mut order);
         let mut subject = Self {
@@ -108,7 +108,7 @@ impl Established {
     }
 
     /// So many packets, ns each.
-    fn pass(&mut self) -> f64 {
+    pub(crate) fn pass(&mut self) -> f64 {
         let begin = cpu();
         let mut packets = 0;
         if self.order.len() == 1 {
@@ -136,7 +136,7 @@ impl Established {
     }
 
     /// The same packets, only made and parsed.
-    fn limit(&mut self) -> f64 {
+    pub(crate) fn limit(&mut self) -> f64 {
         let begin = cpu();
         let mut frames = Frames::default();
         let mut packets = 0;
@@ -160,7 +160,7 @@ impl Established {
 }
 
 /// New connections a second: so many SYNs, each of another flow.
-fn new_connections(rules: &str, tuple: fn(usize) -> Tuple, flows: u32) -> impl FnMut() -> f64 {
+pub(crate) fn new_connections(rules: &str, tuple: fn(usize) -> Tuple, flows: u32) -> impl FnMut() -> f64 {
     let mut engine = Engine::new(rules, flows as usize);
     let maker = Maker::default();
     let mut order: Vec<u32> = (0..flows).collect();
@@ -256,7 +256,7 @@ fn answer_syn(cookies: &Cookies, frame: &[u8], at: Instant, answer: &mut [u8]) -
 
 /// How rules look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+pub(crate) enum Look {
     /// Each names a source and a port, as an administrator's list does.
     List,
     /// Prefixes, ranges, sets, flags and negations, of several fields in turn.
@@ -287,7 +287,7 @@ fn ruleset(look: Look, count: usize) -> Ruleset {
 }
 
 /// Nanoseconds a packet that no rule knows, or that some do: one in eight is made to fit a rule of the list.
-fn rules_cost(look: Look, count: usize, packets: u32) -> impl FnMut() -> f64 {
+pub(crate) fn rules_cost(look: Look, count: usize, packets: u32) -> impl FnMut() -> f64 {
     let rules = ruleset(look, count);
     let mut worker = rules.worker(0).expect("the first worker");
     let chain = rules.all_base_chains()[0].chain;

@@ -82,6 +82,7 @@ fn dut(name: &str, arguments: &Arguments) -> Result<Dut> {
             role: NodeRole::Router,
             cpus: vec![0],
             idle_mode: arguments.idle.clone(),
+            more: String::new(),
         }))
     };
     match name {

@@ -48,6 +48,7 @@ pub(crate) fn main() -> Result<()> {
         role: NodeRole::Router,
         cpus: vec![0],
         idle_mode: "hybrid".into(),
+        more: String::new(),
     };
     let files_before = shared_files();
     let mut report = Report::new("restart");

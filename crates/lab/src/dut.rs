@@ -56,6 +56,8 @@ pub struct NodeOptions {
     pub cpus: Vec<usize>,
     /// Idle mode as in the configuration: `hybrid`, `poll`, `interrupt`, `paper`.
     pub idle_mode: String,
+    /// More configuration, behind what the line gives: neighbours, a firewall.
+    pub more: String,
 }
 
 /// Why the node does not run.
@@ -259,5 +261,7 @@ fn configuration(line: &Line, options: &NodeOptions, socket: &Path) -> String {
             text.push_str("\n[[bridge]]\nname = \"bridge\"\nports = [\"left\", \"right\"]\n");
         }
     }
+    text.push('\n');
+    text.push_str(&options.more);
     text
 }

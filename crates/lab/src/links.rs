@@ -185,6 +185,17 @@ impl Links {
         self.change("switch on", name, IFF_UP, |r| r)
     }
 
+    /// Switches a device off; the other end of a veth pair loses its carrier.
+    ///
+    /// # Errors
+    /// The device does not exist, or the kernel refuses.
+    pub fn set_down(&mut self, name: &str) -> Result<(), NetnsError> {
+        let mut fixed = [0; IFINFO_BYTES];
+        fixed[12..16].copy_from_slice(&IFF_UP.to_ne_bytes()); // change it, to 0
+        let request = Request::new(RTM_SETLINK, 0, &fixed).string(IFLA_IFNAME, name);
+        self.execute("switch off", name, request)
+    }
+
     /// Switches a device on and waits until its other end is up too, for at most `timeout`.
     ///
     /// # Errors

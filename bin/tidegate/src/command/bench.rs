@@ -327,6 +327,7 @@ fn rig_options(args: &Rfc2544Args) -> Result<RigOptions, Failure> {
             },
             cpus: vec![args.dut_cpu],
             idle_mode: args.idle.clone(),
+            more: String::new(),
         }),
         DutName::Kernel => Dut::KernelRouter,
         DutName::Bridge => Dut::KernelBridge,
