@@ -1,9 +1,11 @@
 //! The NDN forwarder in memory: what an Interest that the content store answers, an Interest that is forwarded, and
 //! the Data for it cost a worker; and two workers against one.
 //!
-//! Names are /T/S/F/N (a thousand T), the FIB has prefixes /T/S, the content store packets of some of them, with room
-//! for those that the rounds add. Packets are encoded before the clock runs, and given to the forwarder in bursts as
-//! sockets and ports do.
+//! Names are /T/S/F/N (a thousand T), the FIB has prefixes /T/S, the content store packets of some of them. Hits are
+//! measured first, while nothing is evicted; then Data that fills what is left of the store, in memory that was never
+//! used, whose pages the kernel makes and zeroes meanwhile; then, and this is what counts, Data into the full store,
+//! each of which evicts another, as in a node that runs. Packets are encoded before the clock runs, and given to the
+//! forwarder in bursts as sockets and ports do.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -11,7 +13,7 @@ use std::thread;
 
 use arrayvec::ArrayVec;
 use bench::sessions::Random;
-use bench::{Options, Report, Table, median, rounds};
+use bench::{Options, Report, Table, median};
 use clap::Parser;
 use io::cpu::thread_time;
 use ndn::shared_store::SharedStore;
@@ -22,9 +24,7 @@ use ndn::{
 use serde_json::json;
 use wire::ndn::lp::LpHeader;
 use wire::ndn::name::Name;
-use wire::ndn::{
-    Data, DataFields, InterestFields, SignatureInfo, SignatureType, Signer,
-};
+use wire::ndn::{Data, DataFields, InterestFields, SignatureInfo, SignatureType, Signer};
 use wire::{BufferTooShort, Instant};
 
 /// Packets of one measurement: they stay in no cache between making and use.
@@ -89,7 +89,12 @@ struct Node {
 }
 
 impl Node {
-    fn new(worker: usize, partition: &Partition, store: &content_store::ContentStore, prefixes: usize) -> Self {
+    fn new(
+        worker: usize,
+        partition: &Partition,
+        store: &content_store::ContentStore,
+        prefixes: usize,
+    ) -> Self {
         let config = ForwarderConfig {
             fib_prefixes: prefixes,
             pit_entries: 2 * BATCH,
@@ -104,7 +109,10 @@ impl Node {
         let peer = forwarder.add_face(peer, now).expect("there is room");
         let mut sink = Count::default();
         for number in 0..prefixes {
-            let hop = NextHop { face: peer, cost: 1 };
+            let hop = NextHop {
+                face: peer,
+                cost: 1,
+            };
             forwarder
                 .add_next_hop(prefix(number).as_ref(), hop, now, &mut sink)
                 .expect("there is room");
@@ -160,7 +168,9 @@ fn interest(name: &Name, random: &mut Random) -> Vec<u8> {
         nonce: Some((random.next_u64() as u32).to_be_bytes()),
         ..InterestFields::new(name.as_ref())
     };
-    let length = fields.encode(&mut packet).expect("the buffer is long enough");
+    let length = fields
+        .encode(&mut packet)
+        .expect("the buffer is long enough");
     packet.truncate(length);
     packet
 }
@@ -171,7 +181,9 @@ fn data(name: &Name, content: &[u8]) -> Vec<u8> {
         freshness_ms: 3_600_000,
         ..DataFields::new(name.as_ref(), content)
     };
-    let length = fields.encode(&NoSigner, &mut packet).expect("the buffer is long enough");
+    let length = fields
+        .encode(&NoSigner, &mut packet)
+        .expect("the buffer is long enough");
     packet.truncate(length);
     packet
 }
@@ -179,10 +191,8 @@ fn data(name: &Name, content: &[u8]) -> Vec<u8> {
 fn store(arguments: &Arguments) -> content_store::ContentStore {
     let hash = content_store::NameHash::Keyed([3, 4]);
     let packet_bytes = arguments.bytes + 512;
-    // Nothing is evicted: who asks for a packet that is not there any more does not measure a hit, and who asks for it
-    // twice has his second Interest suppressed.
+    // The first rounds of Data fill it.
     let packets = arguments.packets + arguments.options.rounds * BATCH;
-    let packets = packets + packets / 8;
     content_store::ContentStore::new(&content_store::Config {
         bytes: (packets * packet_bytes).clamp(64 << 20, 30 << 30),
         unsolicited: content_store::UnsolicitedPolicy::AdmitAll,
@@ -192,7 +202,12 @@ fn store(arguments: &Arguments) -> content_store::ContentStore {
 }
 
 /// Names in the store that belong to a worker.
-fn cached(arguments: &Arguments, partition: &Partition, worker: usize, random: &mut Random) -> Vec<Vec<u8>> {
+fn cached(
+    arguments: &Arguments,
+    partition: &Partition,
+    worker: usize,
+    random: &mut Random,
+) -> Vec<Vec<u8>> {
     let mut out = Vec::with_capacity(BATCH);
     while out.len() < BATCH {
         let name = name(arguments.prefixes, random.below(arguments.packets));
@@ -226,6 +241,65 @@ fn hits_per_s(nodes: &mut [Node], packets: &[Vec<Vec<u8>>]) -> f64 {
     })
 }
 
+/// What the rounds of Interests that are forwarded, and of their Data, cost.
+#[derive(Default)]
+struct Exchanges {
+    miss: Vec<f64>,
+    data: Vec<f64>,
+}
+
+/// Sends Interests for packets that nobody has, then their Data. `fresh` numbers names that were never used.
+fn exchanges(
+    node: &mut Node,
+    arguments: &Arguments,
+    fresh: &mut usize,
+    random: &mut Random,
+) -> Exchanges {
+    let content = vec![7; arguments.bytes];
+    let mut out = Exchanges::default();
+    for _ in 0..arguments.options.rounds {
+        let names: Vec<Name> = (0..BATCH)
+            .map(|at| name(arguments.prefixes, *fresh + at * 61))
+            .collect();
+        *fresh += BATCH * 61;
+        let interests: Vec<_> = names.iter().map(|name| interest(name, random)).collect();
+        let answers: Vec<_> = names.iter().map(|name| data(name, &content)).collect();
+        out.miss.push(node.run(node.app, &interests));
+        out.data.push(node.run(node.peer, &answers));
+        node.now = node.now + std::time::Duration::from_millis(50);
+        node.forwarder
+            .handle_timeout(node.now, &mut Count::default());
+    }
+    out
+}
+
+/// Hits a second of two workers together, and of one (the mean of both), by the CPU time of each.
+fn two_workers(
+    arguments: &Arguments,
+    shared: &content_store::ContentStore,
+    random: &mut Random,
+) -> (f64, f64) {
+    let pair = Partition::new(2, NameHasher::new([1, 2]), 1 << 16);
+    let mut nodes: Vec<Node> = (0..2)
+        .map(|worker| Node::new(worker, &pair, shared, arguments.prefixes))
+        .collect();
+    let asked: Vec<_> = (0..2)
+        .map(|worker| cached(arguments, &pair, worker, random))
+        .collect();
+    // Both sides of the ratio ask for packets that the worker asked for before.
+    hits_per_s(&mut nodes, &asked);
+    let (mut one, mut both) = (Vec::new(), Vec::new());
+    for round in 0..arguments.options.rounds {
+        both.push(hits_per_s(&mut nodes, &asked));
+        let worker = round % 2;
+        one.push(hits_per_s(
+            &mut nodes[worker..=worker],
+            &asked[worker..=worker],
+        ));
+    }
+    (median(&both), median(&one))
+}
+
 pub(crate) fn main() {
     let arguments = bench::parse::<Arguments>();
     let mut random = Random::new(5);
@@ -234,70 +308,65 @@ pub(crate) fn main() {
     let shared = store(&arguments);
     let alone = Partition::new(1, NameHasher::new([1, 2]), 1 << 16);
     let mut node = Node::new(0, &alone, &shared, arguments.prefixes);
-    for number in 0..arguments.packets {
-        let packet = data(&name(arguments.prefixes, number), &content);
-        let parsed = Data::parse(&packet).expect("it was encoded here");
-        node.forwarder.store_mut().insert(&parsed, node.now);
-        if number % 64 == 0 {
-            node.forwarder.store_mut().quiescent();
+    let fill = |node: &mut Node, numbers: &mut dyn Iterator<Item = usize>| {
+        for (count, number) in numbers.enumerate() {
+            let packet = data(&name(arguments.prefixes, number), &content);
+            let parsed = Data::parse(&packet).expect("it was encoded here");
+            node.forwarder.store_mut().insert(&parsed, node.now);
+            if count % BURST == 0 {
+                node.forwarder.store_mut().quiescent();
+            }
         }
-    }
+    };
+    fill(&mut node, &mut (0..arguments.packets));
     let held = node.forwarder.store().info().packets;
-    assert_eq!(held, arguments.packets as u64, "packets in the content store");
-    // New names for each round: what was asked for is in the store then.
-    let mut fresh = arguments.packets;
-    let (mut hit, mut miss, mut answer) = (Vec::new(), Vec::new(), Vec::new());
+    assert_eq!(
+        held, arguments.packets as u64,
+        "packets in the content store"
+    );
+    let mut hit = Vec::new();
     for _ in 0..arguments.options.rounds {
         let asked = cached(&arguments, &alone, 0, &mut random);
         let hits = node.forwarder.counters().store_hits;
         hit.push(node.run(node.app, &asked));
-        assert_eq!(node.forwarder.counters().store_hits - hits, BATCH as u64, "hits");
-        let names: Vec<Name> = (0..BATCH)
-            .map(|at| name(arguments.prefixes, fresh + at * 61))
-            .collect();
-        fresh += BATCH * 61;
-        let interests: Vec<_> = names.iter().map(|name| interest(name, &mut random)).collect();
-        let answers: Vec<_> = names.iter().map(|name| data(name, &content)).collect();
-        miss.push(node.run(node.app, &interests));
-        answer.push(node.run(node.peer, &answers));
+        assert_eq!(
+            node.forwarder.counters().store_hits - hits,
+            BATCH as u64,
+            "hits"
+        );
         node.now = node.now + std::time::Duration::from_millis(50);
-        node.forwarder.handle_timeout(node.now, &mut Count::default());
     }
-    drop(node);
+    let (both, one) = two_workers(&arguments, &shared, &mut random);
 
-    let pair = Partition::new(2, NameHasher::new([1, 2]), 1 << 16);
-    let mut nodes: Vec<Node> = (0..2)
-        .map(|worker| Node::new(worker, &pair, &shared, arguments.prefixes))
-        .collect();
-    let asked: Vec<_> = (0..2)
-        .map(|worker| cached(&arguments, &pair, worker, &mut random))
-        .collect();
-    let (one, two) = nodes.split_at_mut(1);
-    let samples = rounds(
-        arguments.options.rounds,
-        &mut [
-            &mut || hits_per_s(one, &asked[..1]),
-            &mut || hits_per_s(two, &asked[1..]),
-        ],
-    );
-    let one_alone = (median(&samples[0]) + median(&samples[1])) / 2.0;
-    let together: Vec<f64> = (0..arguments.options.rounds)
-        .map(|_| hits_per_s(&mut nodes, &asked))
-        .collect();
-    let two_workers = median(&together);
+    // New names for each round: what was asked for is in the store then.
+    let mut fresh = arguments.packets;
+    let first = exchanges(&mut node, &arguments, &mut fresh, &mut random);
+    let full = node.forwarder.store().info();
+    fill(&mut node, &mut (0..4 * BATCH).map(|at| fresh + at * 61));
+    fresh += 4 * BATCH * 61;
+    let steady = exchanges(&mut node, &arguments, &mut fresh, &mut random);
+    let after = node.forwarder.store().info();
+    assert!(full.packets >= held, "{full:?}");
+    assert!(after.packets <= after.capacity, "{after:?}");
 
-    let (hit, miss, answer) = (median(&hit), median(&miss), median(&answer));
+    let (hit, miss, answer) = (median(&hit), median(&steady.miss), median(&steady.data));
+    let first_touch = median(&first.data);
     report.figure("interest_hit_ns", hit);
     report.figure("interest_miss_ns", miss);
     report.figure("data_ns", answer);
-    report.figure("two_workers_ratio", two_workers / one_alone);
+    report.figure("data_first_touch_ns", first_touch);
+    report.figure("two_workers_ratio", both / one);
     report.figure("prefixes", arguments.prefixes as f64);
     report.figure("packets", held as f64);
     let mut table = Table::new("A worker's cost, packets in memory", &["packet", "ns"]);
     for (what, ns) in [
         ("Interest, content store hit", hit),
         ("Interest, forwarded", miss),
-        ("Data, satisfied and cached", answer),
+        ("Data, satisfied and cached, another evicted", answer),
+        (
+            "Data, satisfied and cached in memory never used before",
+            first_touch,
+        ),
     ] {
         table.rows.push(vec![json!(what), json!(ns)]);
     }
