@@ -48,6 +48,16 @@ const NEEDS: &[Need] = &[
         purpose: "an environment for python-ndn, a foreign client of the NDN forwarder",
     },
     Need {
+        file: "/usr/bin/node",
+        package: "nodejs",
+        purpose: "runs NDNts, a foreign client of the NDN forwarder",
+    },
+    Need {
+        file: "/usr/bin/npm",
+        package: "npm",
+        purpose: "installs NDNts",
+    },
+    Need {
         file: "/usr/bin/curl",
         package: "curl",
         purpose: "a foreign client of our HTTP server",

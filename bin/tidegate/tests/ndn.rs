@@ -1,167 +1,18 @@
-//! The named-data forwarder: `tidegate run` with `[ndn]`, the tools of `tidegate ndn`, nodes over Ethernet, and
-//! clients of other projects.
+//! The named-data forwarder: `tidegate run` with `[ndn]`, the tools of `tidegate ndn`, and nodes over Ethernet.
 
 mod common;
+#[path = "common/ndn_node.rs"]
+mod ndn_node;
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Run, finish, tidegate, wait_until};
-use lab::netns::Namespace;
+use common::{finish, tidegate, wait_until};
 use lab::{Line, LineOptions, need};
+use ndn_node::{LOOPBACK, Node, PATIENCE, Process, bytes, channel};
 use serde_json::Value;
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A process that is ended with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A forwarder, with its sockets in a directory.
-struct Node {
-    _process: Process,
-    directory: PathBuf,
-}
-
-impl Node {
-    /// Starts one in a namespace, or in that of the test; `more` goes behind `[ndn]` with its sockets.
-    fn start(directory: &Path, namespace: Option<&Namespace>, node: &str, more: &str) -> Self {
-        std::fs::create_dir_all(directory).unwrap();
-        let text = format!(
-            "[node]\nframes_per_worker = 2048\ncontrol_socket = \"{0}/control.sock\"\n{node}\n\
-             [ndn]\nunix = [\"{0}/nfd.sock\"]\n{more}",
-            directory.display(),
-        );
-        let file = directory.join("node.toml");
-        std::fs::write(&file, text).unwrap();
-        let program = env!("CARGO_BIN_EXE_tidegate");
-        let mut command = match namespace {
-            Some(namespace) => namespace.command(program),
-            None => Command::new(program),
-        };
-        let log = std::fs::File::create(directory.join("log")).unwrap();
-        let child = command
-            .args(["run", "-c"])
-            .arg(&file)
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let node = Self {
-            _process: Process(child),
-            directory: directory.to_owned(),
-        };
-        let is_there = wait_until(PATIENCE, || {
-            node.directory.join("control.sock").exists() && node.run(&["status"]).code == 0
-        });
-        let log = std::fs::read_to_string(directory.join("log")).unwrap_or_default();
-        assert!(is_there, "the node does not answer: {log}");
-        node
-    }
-
-    fn transport(&self) -> String {
-        format!("unix://{}/nfd.sock", self.directory.display())
-    }
-
-    /// Prepares `tidegate ndn` with arguments.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = tidegate();
-        command
-            .env("NDN_CLIENT_TRANSPORT", self.transport())
-            .arg("ndn")
-            .args(arguments);
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Run {
-        finish(&mut self.command(arguments))
-    }
-
-    /// Runs what must succeed; returns stdout.
-    fn ok(&self, arguments: &[&str]) -> String {
-        let run = self.run(arguments);
-        assert_eq!(run.code, 0, "{arguments:?}: {}", run.stderr);
-        run.stdout
-    }
-
-    fn json(&self, arguments: &[&str]) -> Value {
-        let text = self.ok(&[&["--json"], arguments].concat());
-        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{arguments:?}: {text}"))
-    }
-
-    /// Reads all that the node counts.
-    fn stats(&self) -> Value {
-        let mut stats = tidegate();
-        stats
-            .args(["stats", "--json", "--socket"])
-            .arg(self.directory.join("control.sock"));
-        let run = finish(&mut stats);
-        assert_eq!(run.code, 0, "{}", run.stderr);
-        serde_json::from_str(&run.stdout).unwrap()
-    }
-
-    /// Starts a server, waits until it serves, and returns the name that it serves.
-    fn serve(&self, arguments: &[&str], stdin: Option<&[u8]>) -> (Process, String) {
-        let mut child = self
-            .command(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut input = child.stdin.take().unwrap();
-        input.write_all(stdin.unwrap_or_default()).unwrap();
-        drop(input);
-        let mut line = String::new();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        stderr.read_line(&mut line).unwrap();
-        let name = line.split(' ').nth(1).unwrap_or_default().trim().to_owned();
-        assert!(name.starts_with('/'), "{arguments:?}: {line}");
-        (Process(child), name)
-    }
-
-    /// Fetches an object through this node and compares it with a file.
-    fn get(&self, name: &str, original: &[u8]) {
-        let copy = self.directory.join("copy");
-        self.ok(&["get", name, "-o", copy.to_str().unwrap()]);
-        let fetched = std::fs::read(&copy).unwrap();
-        assert_eq!(fetched.len(), original.len());
-        assert!(fetched == original, "every byte arrives");
-    }
-}
-
-/// Bytes that compress badly and are the same each time.
-fn bytes(count: usize) -> Vec<u8> {
-    let mut state = 7_u32;
-    let mut out = Vec::with_capacity(count);
-    for _ in 0..count {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        out.push((state >> 24) as u8);
-    }
-    out
-}
-
-const LOOPBACK: &str = "tcp = [\"127.0.0.1:0\"]\nudp = [\"127.0.0.1:0\"]\nlocalhop = true\n";
-
-/// Finds the address of a channel.
-fn channel(node: &Node, scheme: &str) -> String {
-    let channels = node.json(&["face", "channels"]);
-    let mut all = channels
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(Value::as_str);
-    let found = all.find(|uri| uri.starts_with(scheme));
-    found.unwrap().to_owned()
-}
 
 /// Serves a file and fetches it by each transport, then from the content store alone, until it is erased.
 fn segmented_fetch(workers: &str, megabytes: usize) {
@@ -416,7 +267,7 @@ fn a_stopped_node_has_all_on_disk_but_what_was_erased() {
     // Text, as `peek` prints it.
     let file: Vec<u8> = (0..1_u32 << 20).map(|at| b'a' + (at % 23) as u8).collect();
     let stop = |mut node: Node| {
-        let process = &mut node._process.0;
+        let process = &mut node.process.0;
         let mut term = Command::new("kill");
         assert!(
             term.arg(process.id().to_string())
@@ -769,125 +620,4 @@ fn an_af_xdp_port_has_the_cache_in_front() {
         assert!(is_looked_up, "{figures}");
         assert_eq!(figures["ports"][0]["mode"], "af_xdp", "{figures}");
     });
-}
-
-/// Makes a Python environment with python-ndn, once a target directory; `None` if that cannot be.
-fn python_ndn() -> Option<PathBuf> {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python-ndn");
-    let python = directory.join("bin/python3");
-    let has_it = |python: &Path| {
-        let mut command = Command::new(python);
-        let status = command.args(["-c", "import ndn.app"]).status();
-        status.is_ok_and(|status| status.success())
-    };
-    if has_it(&python) {
-        return Some(python);
-    }
-    let mut venv = Command::new("python3");
-    let made = venv.args(["-m", "venv"]).arg(&directory).status();
-    if !made.is_ok_and(|status| status.success()) {
-        return None;
-    }
-    let mut pip = Command::new(&python);
-    let installed = pip
-        .args(["-m", "pip", "install", "-q", "--disable-pip-version-check"])
-        .args(["--timeout", "20", "python-ndn==0.5.2"])
-        .status();
-    (installed.is_ok_and(|status| status.success()) && has_it(&python)).then_some(python)
-}
-
-const PRODUCER: &str = r#"
-import sys
-from ndn.app import NDNApp
-from ndn.encoding import Name
-app = NDNApp()
-@app.route('/py')
-def on_interest(name, param, _app_param):
-    app.put_data(name, content=b'from python ' + Name.to_bytes(name)[-3:], freshness_period=10000, digest_sha256=True)
-async def after():
-    print('ready', flush=True)
-app.run_forever(after_start=after())
-"#;
-
-const CONSUMER: &str = r#"
-import sys
-from ndn.app import NDNApp
-from ndn.types import InterestNack, InterestTimeout
-app = NDNApp()
-async def main():
-    try:
-        name, meta, content = await app.express_interest(sys.argv[1], must_be_fresh=True, can_be_prefix=True, lifetime=4000)
-        print(bytes(content).decode(), flush=True)
-    except InterestNack as nack:
-        print('nack', nack.reason, flush=True)
-    app.shutdown()
-app.run_forever(after_start=main())
-"#;
-
-#[test]
-fn python_ndn_serves_fetches_and_manages() {
-    let test = "python_ndn_serves_fetches_and_manages";
-    if !need::program(test, "python3") {
-        return;
-    }
-    let Some(python) = python_ndn() else {
-        need::need(test, "python3-venv and python-ndn from PyPI", false);
-        return;
-    };
-    let directory = tempfile::tempdir().unwrap();
-    let node = Node::start(directory.path(), None, "", LOOPBACK);
-    let home = directory.path().join("home");
-    std::fs::create_dir(&home).unwrap();
-    let program = |transport: &str| {
-        let mut command = Command::new(&python);
-        command
-            .env("NDN_CLIENT_TRANSPORT", transport)
-            .env("HOME", &home);
-        command
-    };
-    // Without a key store, python-ndn signs nothing.
-    let pyndnsec = python.with_file_name("pyndnsec");
-    for arguments in [&["Init-Pib"][..], &["New-Item", "/me"]] {
-        let mut command = Command::new(&pyndnsec);
-        let made = finish(command.env("HOME", &home).args(arguments));
-        assert_eq!(
-            made.code, 0,
-            "{arguments:?}: {} {}",
-            made.stdout, made.stderr
-        );
-    }
-    let unix = node.transport();
-    let tcp = channel(&node, "tcp4").replace("tcp4", "tcp");
-    let mut producer = program(&unix);
-    producer.args(["-c", PRODUCER]).stdout(Stdio::piped());
-    let mut producer = Process(producer.spawn().unwrap());
-    let mut line = String::new();
-    let mut stdout = BufReader::new(producer.0.stdout.take().unwrap());
-    stdout.read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    // Our tool and theirs get the same, by Unix socket and TCP.
-    let mut ours = node.run(&["peek", "/py/abc", "-l", "2000"]);
-    assert!(wait_until(PATIENCE, || {
-        ours = node.run(&["peek", "/py/abc", "-l", "2000"]);
-        ours.code == 0
-    }));
-    assert_eq!(ours.stdout, "from python abc");
-    for transport in [&unix, &tcp] {
-        let theirs = finish(program(transport).args(["-c", CONSUMER, "/py/abc"]));
-        assert_eq!(
-            theirs.stdout, "from python abc\n",
-            "{transport}: {}",
-            theirs.stderr
-        );
-    }
-    let nacked = finish(program(&unix).args(["-c", CONSUMER, "/nobody"]));
-    assert_eq!(nacked.stdout, "nack 150\n", "{}", nacked.stderr);
-    // And what ours serves.
-    let (_server, _) = node.serve(&["put", "/ours"], Some(b"from the other side"));
-    let fetched = finish(program(&unix).args(["-c", CONSUMER, "/ours"]));
-    assert_eq!(
-        fetched.stdout, "from the other side\n",
-        "{}",
-        fetched.stderr
-    );
 }

@@ -460,6 +460,13 @@ pub const TABLES: &[TableDoc] = &[
                 "Where UDP is listened on; each peer gets a face.",
             ),
             key(
+                "websocket",
+                "array of addresses with ports",
+                "[]",
+                "websocket = [\"0.0.0.0:9696\"]",
+                "Where WebSocket is listened on, for browsers; NFD's port is 9696.",
+            ),
+            key(
                 "udp_multicast",
                 "array of kernel interfaces",
                 "[]",

@@ -18,6 +18,8 @@ pub struct NdnConfig {
     pub tcp: Vec<SocketAddr>,
     /// Where UDP is listened on.
     pub udp: Vec<SocketAddr>,
+    /// Where WebSocket is listened on.
+    pub websocket: Vec<SocketAddr>,
     /// Kernel interfaces with a UDP multicast face each.
     pub udp_multicast: Vec<String>,
     /// Ports with Ethernet faces.
@@ -65,6 +67,7 @@ impl Default for NdnConfig {
             unix: vec!["/run/nfd/nfd.sock".into(), "/run/nfd.sock".into()],
             tcp: both(NDN_PORT),
             udp: both(NDN_PORT),
+            websocket: Vec::new(),
             udp_multicast: Vec::new(),
             ethernet: Vec::new(),
             cache_packets: 65_536,

@@ -150,10 +150,14 @@ impl Imported {
                     }
                 }
                 "tcp" => {
-                    self.ndn.tcp = addresses(entry)?;
+                    self.ndn.tcp = addresses(entry, 6363)?;
                     self.lacks_beside(entry, &["listen", "port", "enable_v4", "enable_v6"]);
                 }
                 "udp" => self.udp(entry)?,
+                "websocket" => {
+                    self.ndn.websocket = addresses(entry, 9696)?;
+                    self.lacks_beside(entry, &["listen", "port", "enable_v4", "enable_v6"]);
+                }
                 "ether" => {
                     self.ethernet = entry.is_yes("listen") || entry.is_yes("mcast");
                     self.lacks_beside(entry, &["listen", "mcast", "mcast_group", "idle_timeout"]);
@@ -165,7 +169,7 @@ impl Imported {
     }
 
     fn udp(&mut self, entry: &Entry) -> Result<(), String> {
-        self.ndn.udp = addresses(entry)?;
+        self.ndn.udp = addresses(entry, 6363)?;
         if let Some(idle) = entry.get("idle_timeout") {
             self.ndn.idle_s = number(idle)?.max(1);
         }
@@ -236,8 +240,8 @@ impl Imported {
     }
 }
 
-/// Returns where a TCP or UDP section listens.
-fn addresses(entry: &Entry) -> Result<Vec<SocketAddr>, String> {
+/// Returns where a TCP, UDP or WebSocket section listens; `default_port` is where no port is said.
+fn addresses(entry: &Entry, default_port: u16) -> Result<Vec<SocketAddr>, String> {
     let mut out = Vec::new();
     if !entry.is_yes("listen") {
         return Ok(out);
@@ -245,7 +249,7 @@ fn addresses(entry: &Entry) -> Result<Vec<SocketAddr>, String> {
     let port = match entry.get("port") {
         Some(port) => u16::try_from(number(port)?)
             .map_err(|_| unknown(port, &port.value, "a port, 1 to 65535"))?,
-        None => 6363,
+        None => default_port,
     };
     if entry.is_yes("enable_v4") {
         out.push((Ipv4Addr::UNSPECIFIED, port).into());
@@ -396,15 +400,12 @@ rib
         assert!(read.keys[0].modules.contains(&"rib".to_owned()));
         assert!(!read.ethernet);
         let notes = read.notes.join("\n");
-        for what in [
-            "websocket",
-            "udp.mcast:",
-            "udp.mcast_group",
-            "auto_prefix_propagate",
-        ] {
+        let websocket = ["0.0.0.0:9696", "[::]:9696"];
+        assert_eq!(ndn.websocket, websocket.map(|at| at.parse().unwrap()));
+        for what in ["udp.mcast:", "udp.mcast_group", "auto_prefix_propagate"] {
             assert!(notes.contains(what), "{what} in {notes}");
         }
-        assert_eq!(read.notes.len(), 4, "{notes}");
+        assert_eq!(read.notes.len(), 3, "{notes}");
     }
 
     #[test]

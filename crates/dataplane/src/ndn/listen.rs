@@ -16,12 +16,15 @@ use super::transport::storage;
 
 /// Bytes that the kernel keeps for a socket, where it allows.
 const SOCKET_BYTES: usize = 4 << 20;
+/// Seconds after which the kernel asks the other end of a silent WebSocket whether it is there.
+const KEEP_IDLE_S: u32 = 60;
 
 /// A socket that clients connect to.
 #[derive(Debug)]
 pub(super) enum Listener {
     Unix(UnixListener, PathBuf),
     Tcp(TcpListener, SocketAddr),
+    WebSocket(TcpListener, SocketAddr),
 }
 
 impl Listener {
@@ -55,25 +58,28 @@ impl Listener {
     /// # Errors
     /// The address is taken, or not this machine's.
     pub(super) fn tcp(address: SocketAddr) -> Result<Self, NdnError> {
-        let refused = |source| NdnError::Listen {
-            what: FaceUri::Tcp(address).to_string(),
-            source,
-        };
-        let socket = inet_socket(address, SockType::Stream).map_err(refused)?;
-        let bound = setsockopt(&socket, sockopt::ReuseAddr, &true).and_then(|()| {
-            bind_to(&socket, address)?;
-            nix::sys::socket::listen(&socket, nix::sys::socket::Backlog::MAXCONN)
-        });
-        bound.map_err(|errno| refused(errno.into()))?;
-        let listener = TcpListener::from(socket);
-        let address = listener.local_addr().map_err(refused)?;
+        let (listener, address) = tcp_listener(address, &FaceUri::Tcp(address))?;
         Ok(Self::Tcp(listener, address))
+    }
+
+    /// Listens for TCP connections that become WebSockets.
+    ///
+    /// # Errors
+    /// As [`Listener::tcp`].
+    pub(super) fn websocket(address: SocketAddr) -> Result<Self, NdnError> {
+        let (listener, address) = tcp_listener(address, &websocket_uri(address, false))?;
+        Ok(Self::WebSocket(listener, address))
+    }
+
+    /// Tells whether the clients that it accepts have a handshake before them.
+    pub(super) const fn is_websocket(&self) -> bool {
+        matches!(self, Self::WebSocket(..))
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Unix(listener, _) => listener.as_fd(),
-            Self::Tcp(listener, _) => listener.as_fd(),
+            Self::Tcp(listener, _) | Self::WebSocket(listener, _) => listener.as_fd(),
         }
     }
 
@@ -82,6 +88,7 @@ impl Listener {
         match self {
             Self::Unix(_, path) => FaceUri::Unix(path.display().to_string()).to_string(),
             Self::Tcp(_, address) => FaceUri::Tcp(*address).to_string(),
+            Self::WebSocket(_, address) => websocket_uri(*address, false).to_string(),
         }
     }
 
@@ -104,6 +111,16 @@ impl Listener {
                 let remote = FaceUri::Tcp(peer).to_string();
                 Some((face_of_tcp(peer, &remote, &local), stream.into()))
             }
+            Self::WebSocket(listener, _) => {
+                let (stream, peer) = listener.accept().ok()?;
+                stream.set_nonblocking(true).ok()?;
+                stream.set_nodelay(true).ok()?;
+                // A browser may vanish without a word.
+                setsockopt(&stream, sockopt::KeepAlive, &true).ok()?;
+                setsockopt(&stream, sockopt::TcpKeepIdle, &KEEP_IDLE_S).ok()?;
+                let remote = websocket_uri(peer, true).to_string();
+                Some((face_of_tcp(peer, &remote, &self.uri()), stream.into()))
+            }
         }
     }
 }
@@ -115,6 +132,27 @@ impl Drop for Listener {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+fn websocket_uri(address: SocketAddr, is_client: bool) -> FaceUri {
+    FaceUri::WebSocket { is_client, address }
+}
+
+/// Listens on a TCP address, which management shows as `uri`; returns it with its port.
+fn tcp_listener(address: SocketAddr, uri: &FaceUri) -> Result<(TcpListener, SocketAddr), NdnError> {
+    let refused = |source| NdnError::Listen {
+        what: uri.to_string(),
+        source,
+    };
+    let socket = inet_socket(address, SockType::Stream).map_err(refused)?;
+    let bound = setsockopt(&socket, sockopt::ReuseAddr, &true).and_then(|()| {
+        bind_to(&socket, address)?;
+        nix::sys::socket::listen(&socket, nix::sys::socket::Backlog::MAXCONN)
+    });
+    bound.map_err(|errno| refused(errno.into()))?;
+    let listener = TcpListener::from(socket);
+    let address = listener.local_addr().map_err(refused)?;
+    Ok((listener, address))
 }
 
 /// Makes the UDP sockets of one address, one a worker: the kernel gives each peer's datagrams to one of them.

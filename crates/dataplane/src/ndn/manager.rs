@@ -23,6 +23,7 @@ use super::keys::PublicKey;
 use super::listen::Listener;
 use super::many::Many;
 use super::message::{Command, Event};
+use super::websocket::Handshakes;
 
 /// How often what failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -43,6 +44,8 @@ pub(super) struct Manager {
     pub(super) many: Many,
     pub(super) partition: Partition,
     pub(super) listeners: Vec<Listener>,
+    /// Clients of those that are WebSockets, until they are faces.
+    pub(super) handshakes: Handshakes,
     pub(super) events: Receiver<Event>,
     pub(super) bell: Arc<Doorbell>,
     pub(super) stop: Arc<AtomicBool>,
@@ -87,6 +90,7 @@ impl Manager {
             (!self.nothing_to_retry()).then_some(self.retry_at),
             Some(self.idle_look_at),
             self.disk.as_ref().map(|disk| disk.due),
+            self.handshakes.poll_timeout(),
         ];
         let due = due.into_iter().flatten().min();
         let sleep = due
@@ -105,7 +109,9 @@ impl Manager {
         let mut fds: Vec<PollFd<'_>> = self
             .listeners
             .iter()
-            .map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN))
+            .map(Listener::as_fd)
+            .chain(self.handshakes.fds())
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .collect();
         fds.push(PollFd::new(self.bell.as_fd(), PollFlags::POLLIN));
         let millis = if has_asked {
@@ -135,9 +141,16 @@ impl Manager {
                 let Some((config, stream)) = listener.accept() else {
                     break;
                 };
-                if self.many.add_stream(config, stream, now).is_none() {
+                if listener.is_websocket() {
+                    self.handshakes.begin(config, stream, now);
+                } else if self.many.add_stream(config, stream, now).is_none() {
                     tracing::warn!("no room for another face; write a larger `faces` under [ndn]");
                 }
+            }
+        }
+        for (config, stream) in self.handshakes.poll(now) {
+            if self.many.add_websocket(config, stream, now).is_none() {
+                tracing::warn!("no room for another face; write a larger `faces` under [ndn]");
             }
         }
     }

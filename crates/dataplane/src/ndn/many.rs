@@ -22,6 +22,7 @@ use wire::{DropReason, Instant};
 
 use super::kernel::Filling;
 use super::message::{Command, NewTransport, Peer, Report, ToWorker};
+use super::websocket::WebStream;
 
 /// How long a worker may take to report.
 const REPORT_PATIENCE: Duration = Duration::from_millis(500);
@@ -46,6 +47,7 @@ enum Way {
     Datagrams(Peer),
     /// One worker.
     Stream(OwnedFd),
+    WebSocket(Box<WebStream>),
     Group(OwnedFd, SocketAddr),
 }
 
@@ -152,6 +154,16 @@ impl Many {
         now: Instant,
     ) -> Option<FaceId> {
         self.add(config, Way::Stream(stream), Vec::new(), now)
+    }
+
+    /// Adds a face of an open WebSocket.
+    pub(super) fn add_websocket(
+        &mut self,
+        config: FaceConfig,
+        stream: Box<WebStream>,
+        now: Instant,
+    ) -> Option<FaceId> {
+        self.add(config, Way::WebSocket(stream), Vec::new(), now)
     }
 
     /// Adds a face of a UDP group.
@@ -268,6 +280,7 @@ impl Many {
             }
             Way::Datagrams(peer) => (Some(peer), transport_of(&peer)),
             Way::Stream(socket) => (None, NewTransport::Stream(socket)),
+            Way::WebSocket(stream) => (None, NewTransport::WebSocket(stream)),
             Way::Group(socket, group) => (None, NewTransport::Group(socket, group)),
         };
         self.next_worker = (owner + 1) % self.workers.len();

@@ -13,6 +13,8 @@ use tables::ring::{Consumer, Producer, spsc};
 use wire::ndn::name::Name;
 use wire::{DropReason, Instant};
 
+use super::websocket::WebStream;
+
 /// Packets that wait between two workers, each way.
 const RING_PKTS: usize = 1024;
 /// Events that wait for the manager.
@@ -50,6 +52,8 @@ pub(super) enum NewTransport {
     Elsewhere(usize),
     /// A connected stream, without blocking.
     Stream(OwnedFd),
+    /// An open WebSocket.
+    WebSocket(Box<WebStream>),
     /// From one of the worker's UDP sockets.
     Udp(usize, SocketAddr),
     /// From a UDP socket of its own.

@@ -25,6 +25,7 @@ mod outputs;
 mod queue;
 mod store;
 mod transport;
+mod websocket;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -143,7 +144,7 @@ impl NdnError {
                     .into(),
             },
             Self::Listen { .. } => {
-                "stop the other program, or write other addresses under `tcp` and `udp` in [ndn]"
+                "stop the other program, or write other addresses under `tcp`, `udp` and `websocket` in [ndn]"
                     .into()
             }
             Self::NoAddress { .. } => "remove the interface from `udp_multicast` in [ndn]".into(),
@@ -290,6 +291,7 @@ impl Ndn {
             many,
             partition: ground.partition.clone(),
             listeners: listeners(ndn)?,
+            handshakes: websocket::Handshakes::default(),
             events: from_workers,
             bell: Arc::clone(&bell),
             stop: Arc::clone(&stop),
@@ -615,7 +617,9 @@ fn udp_sockets(ndn: &NdnConfig, workers: u16) -> Result<UdpSockets, NdnError> {
 fn listeners(ndn: &NdnConfig) -> Result<Vec<Listener>, NdnError> {
     let unix = ndn.unix.iter().map(|path| Listener::unix(path));
     let tcp = ndn.tcp.iter().map(|address| Listener::tcp(*address));
-    unix.chain(tcp).collect()
+    let websocket = ndn.websocket.iter();
+    let websocket = websocket.map(|address| Listener::websocket(*address));
+    unix.chain(tcp).chain(websocket).collect()
 }
 
 fn many(

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, PoisonError};
 
+use arrayvec::ArrayVec;
 use graph::{Context, Node, Outlets, Snapshot};
-use io::{Batch, Frame, FrameFlags, Pool, PortId, WorkerId};
+use io::{BATCH_MAX, Batch, Frame, FrameFlags, Pool, PortId, WorkerId};
 use ndn::{ContentStore, FaceCounters, FaceId, Forwarder, Handoff, Incoming, Partition};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use wire::ndn::lp::{LpHeader, LpPacket};
@@ -47,6 +48,24 @@ pub(super) struct NdnNode {
     pub(super) links_due: Option<Instant>,
 }
 
+/// A frame of a face.
+#[derive(Debug)]
+struct Arrived {
+    frame: Frame,
+    /// Bytes of the link packet: a frame may be padded.
+    len: usize,
+    face: FaceId,
+    endpoint: u64,
+}
+
+impl Arrived {
+    fn link_packet(&self) -> &[u8] {
+        let data = self.frame.data();
+        data.get(ETHERNET_BYTES..ETHERNET_BYTES + self.len)
+            .unwrap_or_default()
+    }
+}
+
 /// What the worker lends for one call.
 struct Lent<'a> {
     now: Instant,
@@ -71,14 +90,16 @@ impl Node for NdnNode {
             outlets: out,
         };
         let mut is_called = false;
+        let mut frames = ArrayVec::<_, BATCH_MAX>::new();
         for frame in batch.drain() {
             if frame.rx_port == self.port {
                 is_called = true;
                 lent.outlets.consume(frame);
-            } else {
-                self.frame(frame, &mut lent);
+            } else if let Some(frame) = self.admit(frame, &mut lent) {
+                frames.push(frame);
             }
         }
+        self.frames(&mut frames, &mut lent);
         if is_called {
             self.called(&mut lent);
         }
@@ -358,14 +379,29 @@ impl NdnNode {
         }
     }
 
-    /// A frame from a port.
-    fn frame(&mut self, frame: Frame, lent: &mut Lent<'_>) {
+    /// Link packets from ports: those that are whole go through the forwarder as one burst.
+    fn frames(&mut self, frames: &mut ArrayVec<Arrived, BATCH_MAX>, lent: &mut Lent<'_>) {
+        let mut packets = ArrayVec::<_, BATCH_MAX>::new();
+        for arrived in frames.iter() {
+            let (face, endpoint) = (arrived.face, arrived.endpoint);
+            packets.extend(self.arrive(face, endpoint, arrived.link_packet(), lent));
+        }
+        self.input(&packets, lent);
+        drop(packets);
+        for arrived in frames.drain(..) {
+            lent.outlets.consume(arrived.frame);
+        }
+    }
+
+    /// Finds the face of a frame from a port; `None` if the frame went another way.
+    fn admit(&mut self, frame: Frame, lent: &mut Lent<'_>) -> Option<Arrived> {
         let data = frame.data();
         let (Some(header), Some(payload)) = (
             data.first_chunk::<ETHERNET_BYTES>(),
             data.get(ETHERNET_BYTES..),
         ) else {
-            return lent.outlets.drop(frame, DropReason::NdnMalformed);
+            lent.outlets.drop(frame, DropReason::NdnMalformed);
+            return None;
         };
         let mut to = [0; 6];
         to.copy_from_slice(&header[..6]);
@@ -373,31 +409,40 @@ impl NdnNode {
         from.copy_from_slice(&header[6..12]);
         // A frame may be padded.
         let Ok(element) = Tlv::read(payload) else {
-            return lent.outlets.drop(frame, DropReason::NdnMalformed);
+            lent.outlets.drop(frame, DropReason::NdnMalformed);
+            return None;
         };
+        let len = element.bytes.len();
         let is_group = to[0] & 1 != 0;
         let peer = Peer::Ethernet(frame.rx_port, if is_group { to } else { from });
         let Some(&face) = self.peers.get(&peer) else {
             if is_group {
-                return lent.outlets.drop(frame, DropReason::NotForUs);
+                lent.outlets.drop(frame, DropReason::NotForUs);
+                return None;
             }
             let event = Event::NewPeer(peer, element.bytes.to_vec());
             if !self.outputs.manager.send(event) {
                 self.outputs.drop(DropReason::NdnFaceDown);
             }
-            return lent.outlets.consume(frame);
+            lent.outlets.consume(frame);
+            return None;
         };
         if let Some(owner) = self.owner_of_whole(element.bytes)
             && !frame.flags.contains(FrameFlags::HANDED_OFF)
         {
             if let Some(link) = self.outputs.links.get_mut(face) {
-                link.in_bytes += element.bytes.len() as u64;
+                link.in_bytes += len as u64;
             }
-            return lent.outlets.hand_off(WorkerId(owner as u16), frame);
+            lent.outlets.hand_off(WorkerId(owner as u16), frame);
+            return None;
         }
         let endpoint = if is_group { endpoint_of(&from) } else { 0 };
-        self.receive(face, endpoint, element.bytes, lent);
-        lent.outlets.consume(frame);
+        Some(Arrived {
+            frame,
+            len,
+            face,
+            endpoint,
+        })
     }
 
     /// Returns the other worker that owns the name in a link packet, if it is whole.
@@ -585,6 +630,17 @@ impl NdnNode {
                 let (buffer, state) = stream.read();
                 self.stream(face, buffer, state, lent);
             }
+            Transport::WebSocket(stream) => {
+                let (messages, state) = stream.read();
+                let mut packets = Vec::with_capacity(messages.len());
+                for message in &messages {
+                    packets.extend(self.arrive(face, 0, message, lent));
+                }
+                self.input(&packets, lent);
+                if state == StreamState::Ended {
+                    self.stream_ended(face);
+                }
+            }
             Transport::Group(group) => {
                 let (socket, is_ipv6) = (Arc::clone(&group.0), group.1.is_ipv6);
                 self.group(face, &socket, is_ipv6, lent);
@@ -626,13 +682,16 @@ impl NdnNode {
             return;
         };
         burst.receive(socket, is_ipv6, |datagrams| {
+            let mut packets = Vec::with_capacity(datagrams.len());
             for &(sender, datagram) in datagrams {
                 let endpoint = match sender.ip() {
                     std::net::IpAddr::V4(v4) => endpoint_of(&v4.octets()),
                     std::net::IpAddr::V6(v6) => endpoint_of(&v6.octets()),
                 };
-                self.receive(face, endpoint ^ u64::from(sender.port()), datagram, lent);
+                let endpoint = endpoint ^ u64::from(sender.port());
+                packets.extend(self.arrive(face, endpoint, datagram, lent));
             }
+            self.input(&packets, lent);
         });
         self.burst = Some(burst);
     }

@@ -15,6 +15,7 @@ use wire::{DropReason, Instant};
 
 use super::message::{Event, For, Message, NewTransport, Outbox, ToManager};
 use super::transport::{Datagrams, Stream, StreamState, storage};
+use super::websocket::WebStream;
 use crate::forwarding::Forwarding;
 
 /// The edge to the ports.
@@ -29,6 +30,7 @@ const FIELDS_BYTES: usize = 10;
 pub(super) enum Transport {
     Elsewhere(usize),
     Stream(Box<Stream>),
+    WebSocket(Box<WebStream>),
     Udp(usize, Box<SockaddrStorage>),
     Group(Box<(Arc<UdpSocket>, Datagrams, SockaddrStorage)>),
     Ethernet(PortId, [u8; 6]),
@@ -123,6 +125,13 @@ impl Outputs {
                 }
                 Transport::Stream(Box::new(stream))
             }
+            NewTransport::WebSocket(stream) => {
+                let event = EpollEvent::new(EpollFlags::EPOLLIN, u64::from(face.0));
+                if self.epoll.add(stream.as_fd(), event).is_err() {
+                    self.ended.push(face);
+                }
+                Transport::WebSocket(stream)
+            }
             NewTransport::Udp(socket, peer) => Transport::Udp(socket, Box::new(storage(peer))),
             NewTransport::Group(socket, group) => {
                 let event = EpollEvent::new(EpollFlags::EPOLLIN, u64::from(face.0));
@@ -152,10 +161,12 @@ impl Outputs {
     /// Removes the link of a face; its socket is closed when what waits for it has been offered once more.
     pub(super) fn remove(&mut self, face: FaceId) {
         self.dirty.retain(|dirty| *dirty != face);
-        if let Some(link) = self.links.remove(face)
-            && let Transport::Stream(mut stream) = link.transport
-        {
-            stream.flush();
+        match self.links.remove(face).map(|link| link.transport) {
+            Some(Transport::Stream(mut stream)) => {
+                stream.flush();
+            }
+            Some(Transport::WebSocket(mut stream)) => stream.close(),
+            _ => {}
         }
     }
 
@@ -178,31 +189,39 @@ impl Outputs {
         let Some(link) = self.links.get_mut(face) else {
             return;
         };
-        match &mut link.transport {
+        let (state, was_blocked, is_blocked, fd) = match &mut link.transport {
             Transport::Stream(stream) => {
                 let was_blocked = stream.is_blocked;
-                if stream.flush() == StreamState::Ended {
-                    self.ended.push(face);
-                    return;
-                }
-                if stream.is_blocked != was_blocked {
-                    let flags = if stream.is_blocked {
-                        EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT
-                    } else {
-                        EpollFlags::EPOLLIN
-                    };
-                    let mut event = EpollEvent::new(flags, u64::from(face.0));
-                    if self.epoll.modify(stream.as_fd(), &mut event).is_err() {
-                        self.ended.push(face);
-                    }
-                }
+                let state = stream.flush();
+                (state, was_blocked, stream.is_blocked, stream.as_fd())
+            }
+            Transport::WebSocket(stream) => {
+                let was_blocked = stream.is_blocked;
+                let state = stream.flush();
+                (state, was_blocked, stream.is_blocked, stream.as_fd())
             }
             Transport::Group(group) => {
                 let (socket, datagrams, _) = &mut **group;
                 datagrams.flush(socket);
                 self.drops[DropReason::NdnLinkLoss as usize] += datagrams.take_refused();
+                return;
             }
-            Transport::Elsewhere(_) | Transport::Udp(..) | Transport::Ethernet(..) => {}
+            Transport::Elsewhere(_) | Transport::Udp(..) | Transport::Ethernet(..) => return,
+        };
+        if state == StreamState::Ended {
+            self.ended.push(face);
+            return;
+        }
+        if is_blocked != was_blocked {
+            let flags = if is_blocked {
+                EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT
+            } else {
+                EpollFlags::EPOLLIN
+            };
+            let mut event = EpollEvent::new(flags, u64::from(face.0));
+            if self.epoll.modify(fd, &mut event).is_err() {
+                self.ended.push(face);
+            }
         }
     }
 
@@ -307,6 +326,7 @@ impl Out<'_> {
         let transport = &mut link.transport;
         let queued_bytes = match transport {
             Transport::Stream(stream) => stream.queued_bytes() as u64,
+            Transport::WebSocket(stream) => stream.queued_bytes(),
             _ => 0,
         };
         let done = act(&mut link.service, queued_bytes, &mut |frame| {
@@ -335,6 +355,13 @@ impl Hands<'_> {
         self.bytes += frame.len() as u64;
         let is_sent = match transport {
             Transport::Stream(stream) => {
+                if !stream.is_dirty {
+                    stream.is_dirty = true;
+                    self.dirty.push(self.face);
+                }
+                stream.push(frame)
+            }
+            Transport::WebSocket(stream) => {
                 if !stream.is_dirty {
                     stream.is_dirty = true;
                     self.dirty.push(self.face);

@@ -12,9 +12,9 @@ use wire::ndn::{DecodeError, Tlv};
 /// Bytes of the longest link packet.
 pub(super) const FRAME_BYTES_MAX: usize = 9216;
 /// Bytes that a stream reads before others have their turn.
-const READ_BUDGET: usize = 512 << 10;
+pub(super) const READ_BUDGET: usize = 512 << 10;
 /// Bytes that wait for a stream at most; what comes then is lost.
-const STREAM_QUEUE_MAX: usize = 4 << 20;
+pub(super) const STREAM_QUEUE_MAX: usize = 4 << 20;
 /// Datagrams that one system call receives or sends.
 const BURST: usize = 64;
 
