@@ -29,6 +29,10 @@ impl Drop for Node {
 
 impl Node {
     fn start(prefix: &str, workers: &str) -> Self {
+        Self::start_with(prefix, workers, None)
+    }
+
+    fn start_with(prefix: &str, workers: &str, rules: Option<&str>) -> Self {
         let line = Line::new(prefix, LineOptions::default()).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let port = |name: &str, device: &str, address: &IpAddr| {
@@ -36,12 +40,16 @@ impl Node {
                 "[[port]]\nname = \"{name}\"\ninterface = \"{device}\"\ndriver = \"af_packet\"\naddresses = [\"{address}/24\"]\n"
             )
         };
-        let text = format!(
+        let mut text = format!(
             "[node]\n{workers}frames_per_worker = 4096\ncontrol_socket = \"{}\"\n{}{}[host]\nsockets = 64\n",
             directory.path().join("control.sock").display(),
             port("left", &line.left.node_device, &line.left.node_address()),
             port("right", &line.right.node_device, &line.right.node_address()),
         );
+        if let Some(rules) = rules {
+            std::fs::write(directory.path().join("rules.nft"), rules).unwrap();
+            text.push_str("[firewall]\nrules = \"rules.nft\"\nconnections = 4096\n");
+        }
         std::fs::write(directory.path().join("node.toml"), text).unwrap();
         let mut command = line.node.command(env!("CARGO_BIN_EXE_tidegate"));
         command
@@ -209,4 +217,90 @@ fn programs_have_sockets_on_every_worker() {
     let workers = format!("cpus = [{}, {}]\n", cpus[0], cpus[1]);
     let node = Node::start("tgh2", &workers);
     programs_use_the_nodes_addresses(&node);
+}
+
+/// Host and firewall in one node: what the rules let in reaches the program, what they stop does not, and what answers a
+/// connection of the program's own comes back.
+#[test]
+fn the_firewall_guards_the_hosts_ports() {
+    if !need::root("the_firewall_guards_the_hosts_ports") {
+        return;
+    }
+    let rules = "table inet filter {
+        chain input {
+            type filter hook input priority filter; policy drop;
+            ct state established,related accept
+            tcp dport 7 accept
+        }
+        chain output {
+            type filter hook output priority filter;
+            tcp dport 10 reject with tcp reset
+            udp dport 10 drop
+        }
+    }
+    table ip nat {
+        chain postrouting {
+            type nat hook postrouting priority srcnat;
+            tcp dport 9 masquerade
+        }
+    }
+";
+    let node = Node::start_with("tghf", "", Some(rules));
+    let own = node.line.left.node_address();
+    let host = node.attach();
+    let open = socket::TcpListener::bind(&host, (own, 7)).unwrap();
+    let closed = socket::TcpListener::bind(&host, (own, 8)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| serve_one(&open));
+        ask(node.connect((own, 7).into()).unwrap(), 300_000);
+    });
+    let left = &node.line.left.namespace;
+    let stopped = left
+        .run(|| TcpStream::connect_timeout(&(own, 8).into(), Duration::from_secs(2)))
+        .unwrap();
+    assert_eq!(stopped.unwrap_err().kind(), ErrorKind::TimedOut);
+    closed.set_nonblocking(true).unwrap();
+    assert_eq!(closed.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    let right = &node.line.right;
+    let theirs = right
+        .namespace
+        .run(|| TcpListener::bind((right.address(), 9)).unwrap())
+        .unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = theirs.accept().unwrap();
+            stream.write_all(b"welcome").unwrap();
+        });
+        let mut stream = socket::TcpStream::connect(&host, (right.address(), 9)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "welcome");
+    });
+    // What the output chain stops: the program is told, or the datagram is gone.
+    let refused = socket::TcpStream::connect(&host, (right.address(), 10)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let theirs = |port| {
+        let socket = right
+            .namespace
+            .run(|| UdpSocket::bind((right.address(), port)));
+        let socket = socket.unwrap().unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    };
+    let (stopped, server) = (theirs(10), theirs(11));
+    let client = socket::UdpSocket::bind(&host, (own, 1000)).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut bytes = [0; 4000];
+    client.send_to(b"never", (right.address(), 10)).unwrap();
+    // In fragments, both ways.
+    let question = pattern(3000);
+    client.send_to(&question, (right.address(), 11)).unwrap();
+    let (n, from) = server.recv_from(&mut bytes).unwrap();
+    assert_eq!((&bytes[..n], from), (&question[..], (own, 1000).into()));
+    server.send_to(&question, from).unwrap();
+    assert_eq!(client.recv_from(&mut bytes).unwrap().0, 3000);
+    stopped.set_nonblocking(true).unwrap();
+    let nothing = stopped.recv(&mut bytes).unwrap_err();
+    assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
 }

@@ -195,8 +195,8 @@ pub fn graph(
         b.connect(host, "ip4", firewall.unwrap_or(out4))?;
         b.connect(host, "ip6", firewall.unwrap_or(out6))?;
     }
-    b.connect(reassemble, "ip4", out4)?;
-    b.connect(reassemble, "ip6", out6)?;
+    b.connect(reassemble, "ip4", firewall.unwrap_or(out4))?;
+    b.connect(reassemble, "ip6", firewall.unwrap_or(out6))?;
     b.connect(reassemble, "error", error)?;
     b.connect(fragment, "out", out4)?;
     b.connect(error, "ip4", firewall.unwrap_or(out4))?;

@@ -1,9 +1,11 @@
 //! The firewall in the packet graph: [`filter`]'s engine as a node that all IP packets pass.
 //!
 //! ```text
-//! eth-input ---------> firewall -> ip4-forward, ip6-forward
-//! local, icmp-error -> firewall -> ip4-output, ip6-output
+//! eth-input --------------------------------> firewall -> ip4-forward, ip6-forward
+//! host, local, reassemble, icmp-error ------> firewall -> ip4-output, ip6-output
 //! ```
+//!
+//! What the node's programs are told by `reject` at the output hook comes back to them by the first way.
 //!
 //! Connections, mappings and ports are shared by all workers in lock-free tables; each worker's node has handles of
 //! its own.

@@ -223,8 +223,8 @@ impl FirewallNode {
             let layout = frame.layout;
             let is_v4 = layout.flags.contains(LayoutFlags::IPV4);
             let edge = match emission.way {
-                Way::Forward if is_v4 => IP4,
-                Way::Forward => IP6,
+                Way::Forward | Way::Local if is_v4 => IP4,
+                Way::Forward | Way::Local => IP6,
                 Way::Output => {
                     frame.flags |= FrameFlags::LOCAL;
                     if is_v4 { OUT4 } else { OUT6 }

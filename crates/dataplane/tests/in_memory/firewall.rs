@@ -127,6 +127,52 @@ fn the_gateway_answers_pings_from_inside_only() {
     rig.finish();
 }
 
+/// Whole or in fragments, the reply is translated as its request was, and passes the output chain.
+#[test]
+fn replies_of_the_gateway_belong_to_the_connections_of_their_requests() {
+    let rules = "table ip t {
+        chain pre { type nat hook prerouting priority dstnat; ip daddr 10.0.0.77 dnat to 10.0.0.1 }
+        chain out {
+            type filter hook output priority filter; policy drop
+            ct state established accept
+        }
+    }";
+    const MORE: u16 = 0x2000;
+    let request = echo_request(2000);
+    let piece =
+        |field, data: &[u8]| to_node4(&ipv4(CLIENT, [10, 0, 0, 77], 1, 64, field, &[], data));
+    let small = piece(0, &echo_request(16));
+    let pieces = [piece(MORE, &request[..1200]), piece(150, &request[1200..])];
+    let directory = tempfile::tempdir().expect("a directory");
+    let source = |frame: &[u8]| {
+        let layout = parse(frame).expect("the node sends what parses");
+        layout.ipv4_addresses(frame).expect("IPv4").0
+    };
+
+    let mut rig = Rig::new(&gateway_with_rules(&directory, rules));
+    let out = rig.exchange(0, &small).remove(0);
+    assert_eq!(out.len(), 1);
+    assert_eq!(
+        key(&out[0]).source_ip(),
+        std::net::IpAddr::from([10, 0, 0, 77])
+    );
+    assert_eq!(rig.exchange(0, &pieces[0])[0].len(), 0);
+    let out = rig.exchange(0, &pieces[1]).remove(0);
+    assert_eq!(out.len(), 2);
+    for frame in &out {
+        assert_eq!(source(frame), std::net::Ipv4Addr::new(10, 0, 0, 77));
+    }
+    rig.finish();
+
+    let closed = rules.replace("established accept", "established drop");
+    let mut rig = Rig::new(&gateway_with_rules(&directory, &closed));
+    for frame in [&small, &pieces[0], &pieces[1]] {
+        assert_eq!(rig.exchange(0, frame)[0].len(), 0);
+    }
+    assert_eq!(dropped(&rig, DropReason::FirewallRule), 3);
+    rig.finish();
+}
+
 /// The gateway with a file of rules in nft syntax instead of one side that may open connections.
 fn gateway_with_rules(directory: &tempfile::TempDir, rules: &str) -> String {
     let file = directory.path().join("rules.nft");

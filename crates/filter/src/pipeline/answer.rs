@@ -8,7 +8,6 @@ use wire::{
 };
 
 use super::item::{Environment, Item};
-use super::outbox::Way;
 use super::worker::{Worker, segment_of};
 use crate::verdict::Reject;
 
@@ -49,7 +48,7 @@ impl Worker {
             window: 0,
             options: &[],
         };
-        self.outbox.push(Way::Output, item.iif, |buffer| {
+        self.outbox.push(item.way_back(), item.iif, |buffer| {
             write_segment_back(buffer, &item.layout, item.frame, &reply)
         });
     }
@@ -60,7 +59,7 @@ impl Worker {
             return;
         }
         let own = env.interface(item.iif).v4;
-        self.outbox.push(Way::Output, item.iif, |buffer| {
+        self.outbox.push(item.way_back(), item.iif, |buffer| {
             let (source, destination) = item.layout.ipv4_addresses(item.frame)?;
             let own = own.map_or(destination, Ipv4Addr::from_bits);
             let quote = item.layout.packet(item.frame);
@@ -87,7 +86,7 @@ impl Worker {
             return;
         }
         let own = env.interface(item.iif).v6;
-        self.outbox.push(Way::Output, item.iif, |buffer| {
+        self.outbox.push(item.way_back(), item.iif, |buffer| {
             let (source, destination) = item.layout.ipv6_addresses(item.frame)?;
             let own = own.map_or(destination, Ipv6Addr::from_bits);
             let quote = item.layout.packet(item.frame);

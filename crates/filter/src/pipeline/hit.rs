@@ -11,7 +11,7 @@ use super::shared::Table;
 use super::walk::{Route, Walk};
 use super::worker::{Worker, direction_of, record_of, segment_of};
 use crate::nat::rewrite::{rewrite, set_tcp_number};
-use crate::packet::{CtDirection, CtState, CtStatus, CtView, Hook, InterfaceId};
+use crate::packet::{CtDirection, CtState, CtStatus, CtView, InterfaceId};
 use crate::track::record::{Life, Own, Record};
 use crate::track::tcp::{Outcome, Segment, TcpFlags, TcpState};
 use crate::track::timeout::{self, Class};
@@ -143,8 +143,7 @@ impl Worker {
         self.begin_walk();
         let direction = direction_of(flow.direction);
         let mut ct = view_of::<K, R>(walk, flow, record, life)?;
-        let none = InterfaceId::NONE;
-        let verdict = self.ask(walk, Stage::Filter, Hook::Prerouting, item, none, &mut ct);
+        let verdict = self.ask_first(walk, Stage::Filter, item, &key.destination, &mut ct);
         if let Some(fate) = self.ended_by(walk, item, key, verdict) {
             return Some(fate);
         }

@@ -8,7 +8,7 @@ use wire::{Addresses, DropReason, FlowKey, Layout, LayoutFlags, ip_protocol, ipv
 use super::answer::{SegmentOut, write_segment};
 use super::hit::shift_numbers;
 use super::item::{Fate, Item};
-use super::outbox::{EMISSION_BYTES, Way};
+use super::outbox::EMISSION_BYTES;
 use super::rules::Rules;
 use super::shared::Table;
 use super::walk::Walk;
@@ -197,7 +197,7 @@ impl Worker {
             }
         }
         let (frame, layout) = (&*item.frame, &item.layout);
-        let sent = self.outbox.push(Way::Forward, item.iif, |buffer| {
+        let sent = self.outbox.push(item.way_on(), item.iif, |buffer| {
             write_changed(buffer, frame, layout, message, edits)
         });
         if sent {
@@ -232,7 +232,7 @@ impl Worker {
             options: &[],
         };
         let ports = (key.destination_port, key.source_port);
-        self.outbox.push(Way::Output, item.iif, |buffer| {
+        self.outbox.push(item.way_back(), item.iif, |buffer| {
             write_segment(buffer, &addresses, ports, &reply)
         });
     }

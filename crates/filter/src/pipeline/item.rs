@@ -2,6 +2,7 @@
 
 use wire::{DropReason, Instant, Layout};
 
+use super::outbox::Way;
 use crate::packet::{Fib, InterfaceId};
 
 /// Packets of one call, at most.
@@ -18,6 +19,26 @@ pub struct Item<'a> {
     pub iif: InterfaceId,
     /// Its mark.
     pub mark: u32,
+}
+
+impl Item<'_> {
+    /// The way of what goes on in its place.
+    pub(super) fn way_on(&self) -> Way {
+        if self.iif == InterfaceId::NONE {
+            Way::Output
+        } else {
+            Way::Forward
+        }
+    }
+
+    /// The way of an answer to its sender.
+    pub(super) fn way_back(&self) -> Way {
+        if self.iif == InterfaceId::NONE {
+            Way::Local
+        } else {
+            Way::Output
+        }
+    }
 }
 
 /// What becomes of a packet.

@@ -80,6 +80,7 @@ impl Worker {
         }
         let segment = segment_of(item);
         if let Some(segment) = &segment
+            && !walk.is_own()
             && let Some(fate) = self.prove::<R, K>(walk, item, key, segment)
         {
             return fate;
@@ -93,7 +94,9 @@ impl Worker {
             None
         };
         let mut proof = Proof::None;
-        if let Some(guard) = &mut self.guard {
+        if let Some(guard) = &mut self.guard
+            && !walk.is_own()
+        {
             let syn = segment.filter(|segment| segment.flags.contains(Flags::SYN));
             match guard.check_new(key, syn.map(|syn| syn.sequence), walk.env.now) {
                 Admission::Open => {}
@@ -147,6 +150,7 @@ impl Worker {
             Err(fate) => {
                 self.give_back_draft(walk, &draft);
                 if fate == Fate::Drop(DropReason::FirewallRule)
+                    && !walk.is_own()
                     && let Some(guard) = &mut self.guard
                 {
                     guard.refused(key, walk.env.now);
@@ -185,7 +189,9 @@ impl Worker {
         if let Some(fate) = ended {
             return Err(fate);
         }
-        self.check_proof(walk, item, draft, route, middle.destination)?;
+        if !walk.is_own() {
+            self.check_proof(walk, item, draft, route, middle.destination)?;
+        }
         if route != Route::Local {
             self.leave(walk, item, draft, oif)?;
         }
@@ -209,16 +215,16 @@ impl Worker {
         self.insert::<R, K>(walk, item, draft)
     }
 
-    /// Prerouting: rules, then the translation of the destination.
+    /// Prerouting or output: rules, then the translation of the destination.
     fn enter<R: Rules>(
         &mut self,
         walk: &mut Walk<'_, R>,
         item: &mut Item<'_>,
         draft: &mut Draft,
     ) -> Result<(), Fate> {
-        let (key, none) = (draft.key, InterfaceId::NONE);
-        let hook = Hook::Prerouting;
-        let verdict = self.ask(walk, Stage::Filter, hook, item, none, &mut draft.ct);
+        let key = draft.key;
+        let to = &key.destination;
+        let verdict = self.ask_first(walk, Stage::Filter, item, to, &mut draft.ct);
         if let Some(fate) = self.ended_by(walk, item, &key, verdict) {
             return Err(fate);
         }
@@ -233,7 +239,7 @@ impl Worker {
         if self.admit(walk, draft) {
             return Ok(());
         }
-        let verdict = self.ask(walk, Stage::Nat, hook, item, none, &mut draft.ct);
+        let verdict = self.ask_first(walk, Stage::Nat, item, to, &mut draft.ct);
         match verdict {
             Verdict::Nat(request) => self.translate_destination(walk, item, draft, &request),
             verdict => match self.ended_by(walk, item, &key, verdict) {

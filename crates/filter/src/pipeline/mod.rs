@@ -6,6 +6,8 @@
 //!                                         -> ICMP error of a connection: rewrite with its quote
 //! ```
 //!
+//! What the node sends itself takes the same way behind the guard, from the output hook instead of prerouting.
+//!
 //! Sans-io: time, routes and randomness are arguments; what the engine sends itself (resets, ICMP errors, cookies,
 //! fragments that waited) lies in the [`Outbox`] afterwards. [`Shared`] is what all workers share, in lock-free
 //! tables; each has a [`Worker`] of its own, and no worker waits for another.
@@ -19,7 +21,6 @@ mod item;
 mod logged;
 mod miss;
 mod outbox;
-mod output;
 mod prepare;
 mod proxy;
 mod recovery;

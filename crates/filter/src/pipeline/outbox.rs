@@ -15,6 +15,8 @@ pub enum Way {
     Forward,
     /// Sent by the node itself.
     Output,
+    /// To the node's own program that sent the packet which caused it.
+    Local,
 }
 
 /// A packet to be sent, in an Ethernet frame whose addresses are still to be written.

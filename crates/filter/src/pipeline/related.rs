@@ -11,7 +11,7 @@ use super::shared::Table;
 use super::walk::Walk;
 use super::worker::{Worker, direction_of, record_of};
 use crate::nat::icmp::{ErrorTarget, is_sound, rewrite_error};
-use crate::packet::{CtState, CtStatus, CtView, Hook, InterfaceId};
+use crate::packet::{CtState, CtStatus, CtView};
 use crate::track::key::is_ipv4;
 
 /// The connection of an error: what the error must become, if anything.
@@ -32,8 +32,7 @@ impl Worker {
         };
         self.begin_walk();
         let mut ct = related.view;
-        let none = InterfaceId::NONE;
-        let verdict = self.ask(walk, Stage::Filter, Hook::Prerouting, item, none, &mut ct);
+        let verdict = self.ask_first(walk, Stage::Filter, item, &key.destination, &mut ct);
         if let Some(fate) = self.ended_by(walk, item, &key, verdict) {
             return fate;
         }
@@ -57,13 +56,20 @@ impl Worker {
         self.stateless(walk, item, key, CtState::INVALID)
     }
 
+    /// Judges an ICMP error that the node itself sends.
+    pub(super) fn own_error<R: Rules>(
+        &mut self,
+        walk: &mut Walk<'_, R>,
+        item: &mut Item<'_>,
+    ) -> Fate {
+        self.translate_own_error(walk, item);
+        let key = FlowKey::from_layout(&item.layout, item.frame).unwrap_or_default();
+        self.stateless(walk, item, &key, CtState::RELATED)
+    }
+
     /// Translates an ICMP error that the node itself made about a packet on its way: it saw the packet with its
     /// addresses changed.
-    pub(super) fn translate_own_error<R: Rules>(
-        &mut self,
-        walk: &Walk<'_, R>,
-        item: &mut Item<'_>,
-    ) {
+    fn translate_own_error<R: Rules>(&mut self, walk: &Walk<'_, R>, item: &mut Item<'_>) {
         let Some(key) = FlowKey::from_layout(&item.layout, item.frame) else {
             return;
         };

@@ -8,13 +8,13 @@ use crate::verdict::{Effects, NatFlags, NatKind, NatRequest, RuleId, Verdict};
 pub enum Stage {
     /// Those before connection tracking (priority below -200).
     Raw,
-    /// The others, but those of type `nat`, with a priority before the translation of their hook (prerouting: -100,
-    /// postrouting: 100).
+    /// The others, but those of type `nat`, with a priority before the translation of their hook (prerouting and output:
+    /// -100, postrouting: 100).
     Filter,
     /// Those of type `nat`: once a connection, with its first packet.
     Nat,
-    /// Those of prerouting and postrouting with a priority after the translation. At prerouting, they see the
-    /// translated destination; at postrouting, the source is translated after them.
+    /// Those of prerouting, output and postrouting with a priority after the translation. At prerouting and output, they
+    /// see the translated destination; at postrouting, the source is translated after them.
     Late,
 }
 

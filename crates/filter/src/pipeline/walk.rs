@@ -19,6 +19,8 @@ pub(super) struct Walk<'a, R> {
     pub(super) rules: &'a mut R,
     pub(super) shared: &'a Shared,
     pub(super) tick: Tick,
+    /// The hook where the packets begin: prerouting, or output for the node's own.
+    pub(super) first: Hook,
 }
 
 /// Where a packet goes.
@@ -33,8 +35,21 @@ pub(super) enum Route {
 }
 
 impl<R: Rules> Walk<'_, R> {
+    /// Tells whether the packets are the node's own.
+    pub(super) fn is_own(&self) -> bool {
+        self.first == Hook::Output
+    }
+
     /// Looks up where an address lies.
     pub(super) fn route(&self, item: &Item<'_>, destination: [u8; 16]) -> Route {
+        match self.found(item, destination) {
+            // The node does not talk to itself.
+            Route::Local if self.is_own() => Route::None,
+            route => route,
+        }
+    }
+
+    fn found(&self, item: &Item<'_>, destination: [u8; 16]) -> Route {
         if item.layout.flags.contains(LayoutFlags::L3_GROUP) {
             return Route::Local;
         }
@@ -95,6 +110,29 @@ impl Worker {
         verdict
     }
 
+    /// Asks the chains of a stage at a packet's first hook: at output, the way out is known already.
+    pub(super) fn ask_first<R: Rules>(
+        &mut self,
+        walk: &mut Walk<'_, R>,
+        stage: Stage,
+        item: &mut Item<'_>,
+        destination: &[u8; 16],
+        ct: &mut CtView,
+    ) -> Verdict {
+        let hook = walk.first;
+        if !walk.rules.has(stage, hook) {
+            return Verdict::Accept;
+        }
+        let oif = if walk.is_own()
+            && let Route::Forward(oif) = walk.route(item, *destination)
+        {
+            oif
+        } else {
+            InterfaceId::NONE
+        };
+        self.ask(walk, stage, hook, item, oif, ct)
+    }
+
     /// Starts a packet's walk: forgets what the last one left.
     pub(super) fn begin_walk(&mut self) {
         self.tally.logs += self.effects.logs.len() as u64;
@@ -133,9 +171,8 @@ impl Worker {
             state: CtState::UNTRACKED,
             ..CtView::default()
         };
-        let none = InterfaceId::NONE;
-        let verdict = self.ask(walk, Stage::Raw, Hook::Prerouting, item, none, &mut ct);
         let key = FlowKey::from_layout(&item.layout, item.frame).unwrap_or_default();
+        let verdict = self.ask_first(walk, Stage::Raw, item, &key.destination, &mut ct);
         if let Some(fate) = self.ended_by(walk, item, &key, verdict) {
             return Some(fate);
         }
@@ -161,8 +198,7 @@ impl Worker {
             state,
             ..CtView::default()
         };
-        let none = InterfaceId::NONE;
-        let verdict = self.ask(walk, Stage::Filter, Hook::Prerouting, item, none, &mut ct);
+        let verdict = self.ask_first(walk, Stage::Filter, item, &key.destination, &mut ct);
         if let Some(fate) = self.ended_by(walk, item, key, verdict) {
             return fate;
         }
@@ -172,6 +208,7 @@ impl Worker {
         match self.effects.synproxy {
             Some(options)
                 if item.layout.protocol == ip_protocol::TCP
+                    && !walk.is_own()
                     && matches!(walk.route(item, key.destination), Route::Forward(_)) =>
             {
                 self.ask_for_proof(walk, item, key, &options)
@@ -180,7 +217,7 @@ impl Worker {
         }
     }
 
-    /// Asks the hooks after prerouting; `Some` ends the packet's way.
+    /// Asks what follows the translation of the destination; `Some` ends the packet's way.
     pub(super) fn onward<R: Rules>(
         &mut self,
         walk: &mut Walk<'_, R>,
@@ -189,8 +226,8 @@ impl Worker {
         destination: [u8; 16],
         ct: &mut CtView,
     ) -> Option<Fate> {
-        let (late, none) = (Stage::Late, InterfaceId::NONE);
-        let verdict = self.ask(walk, late, Hook::Prerouting, item, none, ct);
+        let late = Stage::Late;
+        let verdict = self.ask_first(walk, late, item, &destination, ct);
         if let Some(fate) = self.ended_by(walk, item, key, verdict) {
             return Some(fate);
         }
@@ -200,9 +237,11 @@ impl Worker {
             Route::Forward(oif) => (Hook::Forward, oif),
             Route::None => return None,
         };
-        let verdict = self.ask(walk, Stage::Filter, hook, item, oif, ct);
-        if let Some(fate) = self.ended_by(walk, item, key, verdict) {
-            return Some(fate);
+        if !walk.is_own() {
+            let verdict = self.ask(walk, Stage::Filter, hook, item, oif, ct);
+            if let Some(fate) = self.ended_by(walk, item, key, verdict) {
+                return Some(fate);
+            }
         }
         if hook == Hook::Forward {
             for stage in [Stage::Filter, late] {

@@ -12,7 +12,7 @@ use wire::{DropReason, FlowKey, Instant, Layout, LayoutFlags, ip_protocol};
 use super::connection::{self, ConnectionEvent};
 use super::item::{BATCH_MAX, Environment, Fate, Item};
 use super::logged::{LOGS_MAX, Logged};
-use super::outbox::{Outbox, Way};
+use super::outbox::Outbox;
 use super::recovery::mappings_of;
 use super::rules::{Rules, Stage};
 use super::shared::{FlowHandles, Join, Shared, Table};
@@ -169,6 +169,29 @@ impl Worker {
         items: &mut [Item<'_>],
         fates: &mut [Fate],
     ) {
+        self.batch(Hook::Prerouting, env, rules, items, fates);
+    }
+
+    /// Judges what the node itself sends, as [`process`](Self::process) what came in: it begins at the output hook, and
+    /// its connections are tracked and translated as those of others are.
+    pub fn output<R: Rules>(
+        &mut self,
+        env: &Environment<'_>,
+        rules: &mut R,
+        items: &mut [Item<'_>],
+        fates: &mut [Fate],
+    ) {
+        self.batch(Hook::Output, env, rules, items, fates);
+    }
+
+    fn batch<R: Rules>(
+        &mut self,
+        first: Hook,
+        env: &Environment<'_>,
+        rules: &mut R,
+        items: &mut [Item<'_>],
+        fates: &mut [Fate],
+    ) {
         let shared = Arc::clone(&self.shared);
         let mut keys = [FlowKey::default(); BATCH_MAX];
         let mut kinds = [Kind::Other; BATCH_MAX];
@@ -205,31 +228,9 @@ impl Worker {
                 rules,
                 shared: &shared,
                 tick: Tick::of(env.now),
+                first,
             };
             *fate = self.one(&mut walk, item, kinds[at], &keys[at], found[at]);
-        }
-    }
-
-    /// Judges what the node itself sends: ICMP errors about translated packets are translated, and the output and
-    /// postrouting chains are asked.
-    pub fn output<R: Rules>(
-        &mut self,
-        env: &Environment<'_>,
-        rules: &mut R,
-        items: &mut [Item<'_>],
-        fates: &mut [Fate],
-    ) {
-        let shared = Arc::clone(&self.shared);
-        let mut walk = Walk {
-            env,
-            rules,
-            shared: &shared,
-            tick: Tick::of(env.now),
-        };
-        for (item, fate) in items.iter_mut().zip(fates) {
-            let mut key = FlowKey::default();
-            let kind = sort(item.frame, &item.layout, &mut key);
-            *fate = self.one_output(&mut walk, item, kind, &key);
         }
     }
 
@@ -242,12 +243,13 @@ impl Worker {
         found: Option<Flow>,
     ) -> Fate {
         if let Some(guard) = &mut self.guard
+            && !walk.is_own()
             && !matches!(kind, Kind::Other)
             && let Some(reason) = guard.check(key, walk.env.now)
         {
             return Fate::Drop(reason);
         }
-        if walk.rules.has(Stage::Raw, Hook::Prerouting)
+        if walk.rules.has(Stage::Raw, walk.first)
             && let Some(fate) = self.raw(walk, item)
         {
             return fate;
@@ -255,6 +257,7 @@ impl Worker {
         match kind {
             Kind::Flow if is_ipv4(key) => self.flow::<R, Session4>(walk, item, key, found),
             Kind::Flow => self.flow::<R, Session6>(walk, item, key, found),
+            Kind::Error if walk.is_own() => self.own_error(walk, item),
             Kind::Error => self.error(walk, item),
             Kind::LaterFragment => self.later_fragment(walk, item),
             Kind::Untracked => self.stateless(walk, item, key, CtState::UNTRACKED),
@@ -313,7 +316,7 @@ impl Worker {
         for _ in 0..64 {
             let mut waited = false;
             let fragments = &mut self.fragments;
-            let sent = self.outbox.push(Way::Forward, item.iif, |buffer| {
+            let sent = self.outbox.push(item.way_on(), item.iif, |buffer| {
                 let bytes = fragments.take_held(entry, buffer);
                 waited = bytes.is_some();
                 addresses.ok().and(bytes)

@@ -9,7 +9,7 @@ use crate::verdict::{Effects, Verdict};
 
 /// Priority of connection tracking: chains below it see no connection.
 const TRACKING: i32 = -200;
-/// Priority at which destinations are translated, at prerouting.
+/// Priority at which destinations are translated, at prerouting and output.
 const DESTINATION_NAT: i32 = -100;
 /// Priority at which sources are translated, at postrouting.
 const SOURCE_NAT: i32 = 100;
@@ -138,7 +138,7 @@ fn stage_of(chain: &super::program::BaseChain) -> Stage {
     match (chain.kind, chain.hook) {
         (ChainKind::Nat, _) => Stage::Nat,
         (_, Hook::Prerouting | Hook::Output) if chain.priority < TRACKING => Stage::Raw,
-        (_, Hook::Prerouting) if chain.priority > DESTINATION_NAT => Stage::Late,
+        (_, Hook::Prerouting | Hook::Output) if chain.priority > DESTINATION_NAT => Stage::Late,
         (_, Hook::Postrouting) if chain.priority > SOURCE_NAT => Stage::Late,
         _ => Stage::Filter,
     }

@@ -3,6 +3,8 @@
 
 mod alg;
 mod nat64;
+#[cfg(feature = "lang")]
+mod own;
 mod proxy;
 mod rfc4787;
 mod rfc5382;

@@ -105,7 +105,12 @@ fn row_60_a_segment_out_of_window_is_never_let_out_untranslated() {
 }
 
 /// A datagram in fragments of `step` bytes.
-fn fragments(addresses: Addresses, ports: (u16, u16), bytes: usize, step: usize) -> Vec<Vec<u8>> {
+pub(super) fn fragments(
+    addresses: Addresses,
+    ports: (u16, u16),
+    bytes: usize,
+    step: usize,
+) -> Vec<Vec<u8>> {
     let whole = udp_frame(addresses, ports, &alloc::vec![7; bytes]);
     let Addresses::V4 {
         source,
