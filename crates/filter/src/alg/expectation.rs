@@ -154,7 +154,7 @@ impl ExpectationWorker {
 }
 
 impl Expectations {
-    /// Takes over memory that no process uses any more, or that is new; [`recount`](Self::recount) belongs to it.
+    /// Takes over memory that no process uses any more, or that is new; `recount` belongs to it.
     pub fn recover(memory: ExpectationMemory, hash: Keyed, workers: usize) -> (Self, SlotRepairs) {
         let (map, repairs) = FlowMap::recover(memory.map, hash, Domain::new(workers));
         let expectations = Self {
