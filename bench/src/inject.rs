@@ -1,19 +1,28 @@
 //! Packets of many flows, made by a program in the kernel: each copy that `BPF_PROG_TEST_RUN` makes of a frame gets the
 //! headers of the next flow, then goes up the stack, or to an interface, as from the driver of a card. This is the
 //! least that it costs to give a kernel packets, and the same for whoever takes them.
+//!
+//! The kernel patches calls of XDP programs into its code before the first use of a program and after the last, and
+//! waits for a grace period of RCU each time: tens of milliseconds for each call of [`Source::send`], however few its
+//! packets. A source therefore keeps its program in use, on a device that nobody sends to.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use io::bpf::asm::{Alu, Asm, Cond, Helper, Reg, Width, XdpAction};
-use io::bpf::{Map, MapKind, Program};
+use io::bpf::{AttachMode, Link, Map, MapKind, Program};
+use lab::netns::Namespace;
 
 use crate::firewall::{FRAME_BYTES, Frames, Kind, Maker, Tuple};
 
+/// Index of `lo` in every namespace.
+const LOOPBACK: u32 = 1;
 /// Packets that the kernel makes at a time.
 const BATCH: u32 = 64;
 /// Client ports of an address: 32,768 and above.
 const PORT_BITS: u32 = 15;
+/// Where the checksum of the IPv4 header stands.
+const IPV4_SUM: usize = 24;
 /// Odd, so that every flow has its turn before one has its second; the flows' order is another for each kind.
 const STRIDES: [i32; 2] = [0x0061_c885, 0x004f_6cd3];
 
@@ -26,6 +35,8 @@ pub struct Addressing {
     pub destination_mac: [u8; 6],
     /// Address of all clients (of the outer endpoint in packets of the servers).
     pub client: u32,
+    /// The low 16 bits of the client's address, 0 here, are another for each flow: forged ones.
+    pub is_forged: bool,
     /// Address of all servers.
     pub server: u32,
 }
@@ -43,6 +54,8 @@ pub enum To {
 #[derive(Debug)]
 pub struct Source {
     program: Program,
+    /// Keeps the program in use, and the device that it is on.
+    _in_use: (Link, Namespace),
     /// The number of the last flow is in it.
     _position: Map,
     frame: [u8; FRAME_BYTES],
@@ -62,15 +75,18 @@ impl Source {
         let back = matches!(kind, Kind::UdpBack | Kind::SynAck | Kind::Acked(_));
         let position = Map::create(MapKind::Array, "bench_flow", 8, 1)?;
         let frame = frame(kind, addressing);
-        let insns = program(kind, back, &frame, &position, flows, to)?;
+        let forged_at = addressing.is_forged.then_some(if back { 32 } else { 28 });
+        let insns = program(kind, (back, forged_at), &frame, &position, flows, to)?;
         let program = Program::load_xdp("bench_flows", &insns)?;
+        let apart = Namespace::new("bench-source")?;
+        let link = apart.run(|| program.attach_xdp(LOOPBACK, AttachMode::Generic))??;
         let ingress = match to {
             To::Stack(index) => index,
-            // `lo`, where nothing is received.
-            To::Interface(_) => 1,
+            To::Interface(_) => LOOPBACK,
         };
         Ok(Self {
             program,
+            _in_use: (link, apart),
             _position: position,
             frame,
             ingress,
@@ -110,7 +126,7 @@ fn frame(kind: Kind, addressing: &Addressing) -> [u8; FRAME_BYTES] {
 /// next flow.
 fn program(
     kind: Kind,
-    back: bool,
+    (back, forged_at): (bool, Option<i16>),
     frame: &[u8; FRAME_BYTES],
     position: &Map,
     flows: u32,
@@ -141,7 +157,16 @@ fn program(
         .load(Width::U64, Reg::R2, Reg::R1, 0)
         .alu_imm(Alu::Add, Reg::R2, STRIDES[usize::from(back)])
         .store(Width::U64, Reg::R1, 0, Reg::R2)
-        .alu_imm(Alu::And, Reg::R2, flows as i32 - 1);
+        .alu_imm(Alu::And, Reg::R2, flows as i32 - 1)
+        .mov_imm(Reg::R8, 0);
+    if let Some(forged_at) = forged_at {
+        asm.mov(Reg::R8, Reg::R2)
+            .alu_imm(Alu::And, Reg::R8, 0xffff)
+            .store(Width::U16, Reg::R6, forged_at, Reg::R8)
+            .mov(Reg::R3, Reg::R8)
+            .alu_imm(Alu::Add, Reg::R3, sum_in(IPV4_SUM));
+        store_sum(&mut asm, Reg::R3, IPV4_SUM as i16);
+    }
     // The client's port, bytes swapped: seven bits and a one, then eight bits.
     asm.mov(Reg::R3, Reg::R2)
         .alu_imm(Alu::And, Reg::R3, 0x7f)
@@ -158,6 +183,7 @@ fn program(
         .store(Width::U16, Reg::R6, server_at, Reg::R2)
         // RFC 1071: the sum of swapped bytes is the swapped sum.
         .alu(Alu::Add, Reg::R2, Reg::R3)
+        .alu(Alu::Add, Reg::R2, Reg::R8)
         .alu_imm(Alu::Add, Reg::R2, sum_in(at));
     store_sum(&mut asm, Reg::R2, sum_at);
     match to {
@@ -183,4 +209,65 @@ fn store_sum(asm: &mut Asm, sum: Reg, at: i16) {
     asm.mov_imm(Reg::R4, 0xffff)
         .alu(Alu::Sub, Reg::R4, sum)
         .store(Width::U16, Reg::R6, at, Reg::R4);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use wire::checksum::{TransportChecksum, verify_transport};
+
+    #[test]
+    fn flows_take_turns_and_their_checksums_are_right() {
+        if !lab::need::root("bench::inject") {
+            return;
+        }
+        let addressing = Addressing {
+            source_mac: [2, 0, 0, 0, 0, 1],
+            destination_mac: [2, 0, 0, 0, 0, 2],
+            client: 0x0a01_0000,
+            is_forged: false,
+            server: 0x0a02_0003,
+        };
+        for (kind, is_forged) in [
+            (Kind::Udp, false),
+            (Kind::UdpBack, false),
+            (Kind::UdpBack, true),
+            (Kind::Syn, false),
+            (Kind::Syn, true),
+        ] {
+            let addressing = Addressing {
+                is_forged,
+                ..addressing
+            };
+            let source = Source::new(kind, &addressing, 1 << 16, To::Stack(1)).unwrap();
+            let (mut seen, mut clients) = (HashSet::new(), HashSet::new());
+            for _ in 0..1000 {
+                let frame = source.program.run(&[0; FRAME_BYTES], 1).unwrap().packet;
+                let layout = wire::parse(&frame).unwrap();
+                let key = wire::FlowKey::from_layout(&layout, &frame).unwrap();
+                assert_eq!(
+                    verify_transport(&layout, &frame),
+                    TransportChecksum::Good,
+                    "{kind:?}"
+                );
+                let addresses = layout.ipv4_addresses(&frame).unwrap();
+                let header = *frame[14..].first_chunk::<20>().unwrap();
+                assert_eq!(wire::checksum::checksum(&header), 0, "{kind:?}");
+                let back = kind == Kind::UdpBack;
+                clients.insert(if back { addresses.1 } else { addresses.0 });
+                let (client, server) = match back {
+                    true => (key.destination_port, key.source_port),
+                    false => (key.source_port, key.destination_port),
+                };
+                assert!(
+                    client >= 0x8000 && (0x1000..0x1002).contains(&server),
+                    "{key:?}"
+                );
+                assert!(seen.insert((client, server)), "a flow's second turn");
+            }
+            assert_eq!(clients.len(), if is_forged { 1000 } else { 1 });
+        }
+    }
 }

@@ -35,13 +35,13 @@ struct Arguments {
 }
 
 /// A limit of the machine that is another while this lives.
-struct Raised {
+pub(crate) struct Raised {
     path: String,
     before: String,
 }
 
 impl Raised {
-    fn to(name: &str, value: u32) -> Result<Option<Self>> {
+    pub(crate) fn to(name: &str, value: u32) -> Result<Option<Self>> {
         let path = format!("/proc/sys/net/netfilter/{name}");
         let before = std::fs::read_to_string(&path).with_context(|| path.clone())?;
         if before.trim().parse().is_ok_and(|before: u32| before >= value) {
@@ -110,6 +110,7 @@ impl Router {
             source_mac: side.mac,
             destination_mac: side.node_mac,
             client: if back { OUTER } else { CLIENT },
+            is_forged: false,
             server: SERVER,
         };
         Source::new(kind, &addressing, flows, To::Stack(index))
@@ -182,7 +183,7 @@ impl IntoAddress for u32 {
     }
 }
 
-fn nft(namespace: &Namespace, rules: &str) -> Result<()> {
+pub(crate) fn nft(namespace: &Namespace, rules: &str) -> Result<()> {
     let mut command = namespace.command("nft");
     let mut child = command
         .args(["-f", "-"])
@@ -250,6 +251,7 @@ pub(crate) fn main() -> Result<()> {
             source_mac: plain.line.left.mac,
             destination_mac: NOBODY,
             client: CLIENT,
+            is_forged: false,
             server: SERVER,
         };
         Source::new(kind, &addressing, flows, To::Stack(plain.left))
