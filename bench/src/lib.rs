@@ -27,6 +27,7 @@ pub mod firewall;
 pub mod flow_twins;
 pub mod inject;
 pub mod live;
+pub mod live_frames;
 pub mod load;
 pub mod memory;
 pub mod ndn_rig;

@@ -1,6 +1,7 @@
 //! An NDN forwarder in the middle of a line of namespaces, ours or NFD, with the tools of `tidegate ndn` as clients and
 //! generators over AF_XDP at both ends.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use io::af_xdp::AfXdpSpec;
 use io::port::{self, DriverSpec, PortSpec};
-use io::{Batch, HugePages, Pool, PortId, Queue};
+use io::{Batch, Frame, HugePages, Pool, PortId, Queue};
 use lab::{Line, LineOptions, Side};
 use serde_json::Value;
 use wire::ndn::name::Name;
@@ -29,12 +30,15 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 const FRAME_BYTES_MIN: usize = 60;
 /// EtherType of NDN.
 const ETHER_TYPE: [u8; 2] = [0x86, 0x24];
+const UDP_PORT: u16 = 6363;
+/// After that time what is in flight is lost.
+const LOST: Duration = Duration::from_millis(50);
 /// Transport of the UDP socket of both forwarders.
 pub const UDP: &str = "udp://127.0.0.1:6363";
 
 /// A process that ends with this.
 #[derive(Debug)]
-pub struct Process(Child);
+pub struct Process(pub Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -258,7 +262,10 @@ impl Rig {
 }
 
 /// CPU time of all threads of a process, us.
-fn cpu_us(pid: u32) -> Result<f64> {
+///
+/// # Errors
+/// It has ended.
+pub fn cpu_us(pid: u32) -> Result<f64> {
     let mut sum = 0.0;
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         // A thread may have ended.
@@ -354,7 +361,8 @@ rib
     TEXT.replace("DIRECTORY", &directory.display().to_string())
 }
 
-fn command(program: &Path, line: &Line, directory: &Path) -> Command {
+/// Returns a command line of `tidegate ndn` beside a forwarder, over its Unix socket in `directory`.
+pub fn command(program: &Path, line: &Line, directory: &Path) -> Command {
     let mut command = line.node.command(program);
     let socket = format!("unix://{}/nfd.sock", directory.display());
     command
@@ -364,7 +372,11 @@ fn command(program: &Path, line: &Line, directory: &Path) -> Command {
     command
 }
 
-fn tool(program: &Path, line: &Line, directory: &Path, arguments: &[&str]) -> Result<Value> {
+/// Runs `tidegate ndn` so and returns what it printed.
+///
+/// # Errors
+/// It fails, or prints no JSON.
+pub fn tool(program: &Path, line: &Line, directory: &Path, arguments: &[&str]) -> Result<Value> {
     let output = command(program, line, directory).args(arguments).output()?;
     if !output.status.success() {
         bail!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -372,12 +384,23 @@ fn tool(program: &Path, line: &Line, directory: &Path, arguments: &[&str]) -> Re
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
+/// What carries NDN packets between a side and the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// Ethernet frames.
+    Ethernet,
+    /// UDP datagrams over IPv4, without a checksum (RFC 768 allows that).
+    Udp,
+}
+
 /// A side's device by AF_XDP.
 #[derive(Debug)]
 pub struct Wire {
     pool: Pool,
     queue: Box<dyn Queue>,
-    header: [u8; 14],
+    /// Headers of a frame to the node; lengths and checksum are filled in.
+    headers: Vec<u8>,
+    carrier: Carrier,
     /// Driver and mode.
     pub mode: String,
 }
@@ -387,7 +410,7 @@ impl Wire {
     ///
     /// # Errors
     /// The kernel gives no socket.
-    pub fn open(side: &Side) -> Result<Self> {
+    pub fn open(side: &Side, carrier: Carrier) -> Result<Self> {
         let pool = Pool::new(FRAMES, 2048, HugePages::Never)?;
         let spec = PortSpec::new(
             PortId(0),
@@ -395,14 +418,11 @@ impl Wire {
             DriverSpec::Auto(AfXdpSpec::new(&side.device)),
         );
         let mut port = port::open(&spec, pool.region(), 1)?;
-        let mut header = [0; 14];
-        header[..6].copy_from_slice(&side.node_mac);
-        header[6..12].copy_from_slice(&side.mac);
-        header[12..].copy_from_slice(&ETHER_TYPE);
         Ok(Self {
             pool,
             queue: port.queues.remove(0),
-            header,
+            headers: headers(side, carrier)?,
+            carrier,
             mode: format!("{} {}", port.driver, port.mode),
         })
     }
@@ -412,15 +432,11 @@ impl Wire {
         let Some(mut frame) = self.pool.alloc() else {
             return false;
         };
-        let end = 14 + packet.len();
-        if !frame.set_len(end.max(FRAME_BYTES_MIN)) {
+        if !frame.set_len(frame_bytes(&self.headers, packet)) {
             self.pool.free(frame);
             return false;
         }
-        let data = frame.data_mut();
-        data[..14].copy_from_slice(&self.header);
-        data[14..end].copy_from_slice(packet);
-        data[end..].fill(0);
+        write_frame(frame.data_mut(), &self.headers, self.carrier, packet);
         match batch.push(frame) {
             Ok(()) => true,
             Err(frame) => {
@@ -430,38 +446,35 @@ impl Wire {
         }
     }
 
+    /// True of a frame with a bare Data packet.
+    fn is_data(&self, frame: &Frame) -> bool {
+        let (at, data) = (self.headers.len(), frame.data());
+        data.get(12..14) == self.headers.get(12..14) && data.get(at) == Some(&6)
+    }
+
     /// Asks for names for some time; returns the Data a second that came.
     pub fn ask(&mut self, prefix: &Name, first: u64, names: u64, time: Duration) -> f64 {
         let (mut sent, mut got, mut lost) = (0_u64, 0_u64, 0_u64);
         let mut waiting = Batch::new();
         let mut received = Batch::new();
-        let mut packet = [0; 200];
         let start = Instant::now();
         let mut last = start;
         while start.elapsed() < time {
             self.queue.rx(&mut self.pool, &mut received);
             for frame in received.drain() {
-                let is_data = frame
-                    .data()
-                    .get(12..15)
-                    .is_some_and(|b| b == [0x86, 0x24, 6]);
+                let is_data = self.is_data(&frame);
                 got += u64::from(is_data);
                 last = if is_data { Instant::now() } else { last };
                 self.pool.free(frame);
             }
             // What does not come for long is lost.
-            if last.elapsed() > Duration::from_millis(50) {
-                lost = sent - got;
+            if last.elapsed() > LOST {
+                lost = sent.saturating_sub(got);
                 last = Instant::now();
             }
             while (sent - got.min(sent) - lost.min(sent - got.min(sent))) < WINDOW as u64 {
-                let name = prefix.with_generic((first + sent % names).to_string().as_bytes());
-                let fields = InterestFields {
-                    nonce: Some((sent as u32).wrapping_mul(2_654_435_761).to_be_bytes()),
-                    ..InterestFields::new(name.as_ref())
-                };
-                let length = fields.encode(&mut packet).unwrap_or(0);
-                if !self.push(&mut waiting, &packet[..length]) {
+                let packet = interest(prefix, first + sent % names, sent);
+                if !self.push(&mut waiting, &packet) {
                     break;
                 }
                 sent += 1;
@@ -475,6 +488,30 @@ impl Wire {
         got as f64 / start.elapsed().as_secs_f64()
     }
 
+    /// Asks for one name after the other; returns the times from sending to the Data, ns, without those that got none.
+    pub fn round_trips(&mut self, prefix: &Name, names: u64, count: u64) -> Vec<f64> {
+        let mut waiting = Batch::new();
+        let mut received = Batch::new();
+        let mut times = Vec::new();
+        for number in 0..count {
+            let packet = interest(prefix, number % names, number | 1 << 31);
+            let started = Instant::now();
+            self.push(&mut waiting, &packet);
+            self.queue.tx(&mut self.pool, &mut waiting);
+            let mut is_there = false;
+            while !is_there && started.elapsed() < LOST {
+                self.queue.rx(&mut self.pool, &mut received);
+                is_there = received.iter().any(|frame| self.is_data(frame));
+                self.pool.free_batch(&mut received);
+            }
+            if is_there {
+                times.push(started.elapsed().as_nanos() as f64);
+            }
+        }
+        self.pool.free_batch(&mut waiting);
+        times
+    }
+
     /// Answers all Interests until told to stop.
     pub fn answer(&mut self, stop: &AtomicBool) {
         let mut received = Batch::new();
@@ -486,7 +523,7 @@ impl Wire {
                 std::thread::yield_now();
             }
             for frame in received.drain() {
-                let payload = frame.data().get(14..).unwrap_or_default();
+                let payload = frame.data().get(self.headers.len()..).unwrap_or_default();
                 let interest = Tlv::read(payload).and_then(|outer| Interest::parse(outer.bytes));
                 let length = interest.ok().and_then(|interest| {
                     let fields = DataFields::new(interest.name, &content);
@@ -501,4 +538,68 @@ impl Wire {
         }
         self.pool.free_batch(&mut waiting);
     }
+}
+
+/// Makes the Interest for the name of a number below a prefix; `turn` gives it a nonce.
+fn interest(prefix: &Name, number: u64, turn: u64) -> Vec<u8> {
+    let name = prefix.with_generic(number.to_string().as_bytes());
+    let fields = InterestFields {
+        nonce: Some((turn as u32).wrapping_mul(2_654_435_761).to_be_bytes()),
+        ..InterestFields::new(name.as_ref())
+    };
+    let mut packet = vec![0; 300];
+    let length = fields.encode(&mut packet).unwrap_or(0);
+    packet.truncate(length);
+    packet
+}
+
+/// Makes the frame in which a side asks the node for a name.
+///
+/// # Errors
+/// The side has no IPv4 address.
+pub fn request(side: &Side, carrier: Carrier, prefix: &Name, number: u64) -> Result<Vec<u8>> {
+    let (headers, packet) = (headers(side, carrier)?, interest(prefix, number, 0));
+    let mut frame = vec![0; frame_bytes(&headers, &packet)];
+    write_frame(&mut frame, &headers, carrier, &packet);
+    Ok(frame)
+}
+
+fn headers(side: &Side, carrier: Carrier) -> Result<Vec<u8>> {
+    let mut headers = [side.node_mac, side.mac].concat();
+    if carrier == Carrier::Ethernet {
+        headers.extend(ETHER_TYPE);
+        return Ok(headers);
+    }
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (side.address(), side.node_address()) else {
+        bail!("the sides have IPv4 addresses");
+    };
+    headers.extend([0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+    headers.extend(from.octets());
+    headers.extend(to.octets());
+    headers.extend([UDP_PORT, UDP_PORT].map(u16::to_be_bytes).concat());
+    headers.extend([0; 4]);
+    Ok(headers)
+}
+
+/// Bytes of the frame with a packet: short ones are padded as on a wire.
+fn frame_bytes(headers: &[u8], packet: &[u8]) -> usize {
+    (headers.len() + packet.len()).max(FRAME_BYTES_MIN)
+}
+
+fn write_frame(frame: &mut [u8], headers: &[u8], carrier: Carrier, packet: &[u8]) {
+    let end = headers.len() + packet.len();
+    frame[..headers.len()].copy_from_slice(headers);
+    frame[headers.len()..end].copy_from_slice(packet);
+    frame[end..].fill(0);
+    if carrier == Carrier::Ethernet {
+        return;
+    }
+    let ip_bytes = (20 + 8 + packet.len()) as u16;
+    frame[16..18].copy_from_slice(&ip_bytes.to_be_bytes());
+    frame[38..40].copy_from_slice(&(ip_bytes - 20).to_be_bytes());
+    let words = frame[14..34].as_chunks::<2>().0.iter();
+    let mut sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    sum = (sum & 0xffff) + (sum >> 16);
+    let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
 }

@@ -13,8 +13,9 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use bench::live_frames::{LOOPBACK, always, load, send};
 use bench::{Options, Report, median, rounds};
-use io::bpf::asm::{Alu, Asm, Cond, Helper, Reg, Width, XdpAction, xdp_md};
+use io::bpf::asm::{Alu, Asm, Cond, Reg, Width, XdpAction, xdp_md};
 use io::bpf::{AttachMode, Link, Program};
 use kernel_cache::shared::answer::{Scratch, answer};
 use kernel_cache::shared::layout::PortRow;
@@ -24,8 +25,6 @@ use wire::ndn::{DataFields, DigestSigner, InterestFields, NameRef};
 
 type Result<T> = core::result::Result<T, Box<dyn Error>>;
 
-/// Test runs come in by loopback.
-const LOOPBACK: u32 = 1;
 const CPU: u16 = 0;
 /// Runs of a program in one sample.
 const REPEAT: u32 = 100_000;
@@ -34,8 +33,6 @@ const SHALLOW: usize = 1;
 const DEEP: usize = 21;
 /// The lengths of packets that are served, bytes.
 const LENGTHS: [usize; 2] = [128, 1024];
-/// Live frames that are in the kernel's hands at once.
-const BATCH: u32 = 64;
 
 /// Runs the program.
 pub(crate) fn main() -> Result<()> {
@@ -101,17 +98,6 @@ fn row(ifindex: u32, mac: [u8; 6], frame_bytes_max: u32) -> PortRow {
         frame_bytes_max,
         mac: u64::from_le_bytes(bytes),
     }
-}
-
-/// Assembles and loads a program.
-fn load(name: &str, asm: Asm) -> Result<Program> {
-    Ok(Program::load_xdp(name, &asm.finish()?)?)
-}
-
-fn always(action: XdpAction) -> Result<Program> {
-    let mut asm = Asm::new();
-    asm.exit_with(action);
-    load("kc_always", asm)
 }
 
 /// Times lookups by test runs and in user space.
@@ -209,36 +195,7 @@ fn reflect() -> Result<Program> {
         .exit_with(XdpAction::Tx)
         .bind(short)
         .exit_with(XdpAction::Pass);
-    load("kc_reflect", asm)
-}
-
-/// Bytes that a frame is longer when it is given to the generator.
-const SPARE_BYTES: usize = 4;
-
-/// Makes the program that writes a frame and sends it into a device. The kernel gives the pages of live frames out
-/// again as they come back, with the reply in them and its length: so the frame is written each time, and cut, as
-/// the kernel takes the length anew only then.
-fn generator(ifindex: u32, frame: &[u8]) -> Result<Program> {
-    let mut asm = Asm::new();
-    let short = asm.label();
-    asm.mov(Reg::R6, Reg::R1)
-        .mov_imm(Reg::R2, -(SPARE_BYTES as i32))
-        .call(Helper::AdjustTail)
-        .load(Width::U32, Reg::R7, Reg::R6, xdp_md::DATA)
-        .load(Width::U32, Reg::R3, Reg::R6, xdp_md::DATA_END)
-        .mov(Reg::R4, Reg::R7)
-        .alu_imm(Alu::Add, Reg::R4, frame.len() as i32)
-        .jump_if(Cond::Greater, Reg::R4, Reg::R3, short);
-    for (word, at) in frame.as_chunks::<4>().0.iter().zip((0..).step_by(4)) {
-        asm.store_imm(Width::U32, Reg::R7, at, i32::from_ne_bytes(*word));
-    }
-    asm.mov_imm(Reg::R1, ifindex as i32)
-        .mov_imm(Reg::R2, 0)
-        .call(Helper::Redirect)
-        .exit()
-        .bind(short)
-        .exit_with(XdpAction::Drop);
-    load("kc_generate", asm)
+    Ok(load("kc_reflect", asm)?)
 }
 
 /// What answers at the far end of the pair; it goes with this.
@@ -291,21 +248,7 @@ impl Pair {
 
     /// Sends frames for about the window and returns the time of one, ns, and how many there were.
     fn send(&self, frame: &[u8], window: Duration) -> Result<(f64, u64)> {
-        let generator = generator(self.near, frame)?;
-        let longer = [frame, &[0; SPARE_BYTES]].concat();
-        let send = |packets: u32| {
-            self.line.left.namespace.run(|| {
-                io::cpu::pin(CPU)?;
-                let each = generator.run_live(&longer, LOOPBACK, packets, BATCH);
-                each.map_err(std::io::Error::other)
-            })
-        };
-        let trial = 20_000;
-        let each = send(trial)??;
-        let packets = window.as_nanos() / each.as_nanos().max(1);
-        let packets = u32::try_from(packets)?.max(BATCH);
-        let each = send(packets)??;
-        Ok((each.as_nanos() as f64, u64::from(trial) + u64::from(packets)))
+        Ok(send(&self.line.left.namespace, self.near, frame, CPU, window)?)
     }
 
     /// Frames that came back.

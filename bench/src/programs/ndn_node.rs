@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use bench::ndn_rig::{Kind, Rig, UDP, Wire};
+use bench::ndn_rig::{Carrier, Kind, Rig, UDP, Wire};
 use bench::{Options, Report, Table, median};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -40,12 +40,12 @@ pub(crate) fn main() -> Result<()> {
     let (ethernet_hits, ethernet_misses, mode) = std::thread::scope(|scope| {
         let producer = scope.spawn(|| {
             right.namespace.run(|| -> Result<()> {
-                Wire::open(right)?.answer(&stop);
+                Wire::open(right, Carrier::Ethernet)?.answer(&stop);
                 Ok(())
             })
         });
         let consumer = left.namespace.run(|| -> Result<(Vec<f64>, Vec<f64>, String)> {
-            let mut wire = Wire::open(left)?;
+            let mut wire = Wire::open(left, Carrier::Ethernet)?;
             let (e, m): (Name, Name) = ("/e".parse()?, "/m".parse()?);
             let (mut hits, mut misses) = (Vec::new(), Vec::new());
             wire.ask(&e, 0, NAMES, Duration::from_millis(200));

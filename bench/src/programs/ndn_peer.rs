@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use bench::ndn_rig::{Kind, Rig, Sample, UDP, Wire};
+use bench::ndn_rig::{Carrier, Kind, Rig, Sample, UDP, Wire};
 use bench::{Options, Report, Table, median};
 use clap::Parser;
 use serde_json::json;
@@ -60,8 +60,8 @@ struct Side {
 impl Side {
     fn start(name: &str, kind: Kind<'_>) -> Result<Self> {
         let rig = Rig::start(name, kind)?;
-        let left = rig.line.left.namespace.run(|| Wire::open(&rig.line.left))??;
-        let right = rig.line.right.namespace.run(|| Wire::open(&rig.line.right))??;
+        let left = rig.line.left.namespace.run(|| Wire::open(&rig.line.left, Carrier::Ethernet))??;
+        let right = rig.line.right.namespace.run(|| Wire::open(&rig.line.right, Carrier::Ethernet))??;
         Ok(Self {
             rig,
             left,
