@@ -31,6 +31,7 @@ programs! {
     cs_latency,
     cs_limits,
     cs_nfd,
+    cs_where,
     dpdk_forward,
     dpdk_null,
     exhaustion,

@@ -31,6 +31,9 @@ pub(crate) enum Bench {
     ///
     /// The opponents are in the program `tidegate-bench`, which must lie beside this one. The sizes of the paper
     /// need 2.5 KB of memory a block, twice: 20 GB for 4,000,000 blocks.
+    ///
+    /// With --where: one content store in the kernel's packet path and in a node behind AF_XDP, AF_PACKET and UDP
+    /// sockets; rate, latency and processor time of its hits on a veth pair (root; docs/kernel-cache.md).
     Cs(CsArgs),
 }
 
@@ -45,9 +48,21 @@ pub(crate) struct CsArgs {
     /// Designs to compare with: paper, set, trie, quick, moka, dashmap, papaya.
     #[arg(long, value_delimiter = ',', default_value = "paper,set,trie")]
     against: Vec<String>,
-    /// Where to write figures 6, 7 and 8 as SVG.
+    /// Where to write the figures as SVG.
     #[arg(long, value_name = "DIRECTORY")]
     plots: Option<PathBuf>,
+    /// Compare places instead: kernel, af_xdp, af_packet, socket, with commas.
+    #[arg(long = "where", value_name = "PLACES", value_delimiter = ',')]
+    #[arg(conflicts_with_all = ["names", "blocks", "against"])]
+    places: Vec<String>,
+    /// Lengths of the Data packets of --where, bytes, with commas.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "128,1024",
+        requires = "places"
+    )]
+    bytes: Vec<u32>,
 }
 
 /// Runs the program that has the opponents.
@@ -64,15 +79,16 @@ fn content_store(global: &Global, args: &CsArgs) -> Result<(), Failure> {
             ),
         ));
     }
-    let sizes: Vec<String> = args.blocks.iter().map(u64::to_string).collect();
     let mut command = std::process::Command::new(program);
-    command.arg("cs_experiment");
-    command.args([
-        "--blocks",
-        &sizes.join(","),
-        "--against",
-        &args.against.join(","),
-    ]);
+    if args.places.is_empty() {
+        let sizes: Vec<String> = args.blocks.iter().map(u64::to_string).collect();
+        command.args(["cs_experiment", "--blocks", &sizes.join(",")]);
+        command.args(["--against", &args.against.join(",")]);
+    } else {
+        let sizes: Vec<String> = args.bytes.iter().map(u32::to_string).collect();
+        command.args(["cs_where", "--where", &args.places.join(",")]);
+        command.args(["--bytes", &sizes.join(",")]);
+    }
     if let Some(names) = &args.names {
         command.arg("--names").arg(names);
     }
