@@ -56,6 +56,13 @@ table ip nat {
 /// What a home or an office has: connections from inside, masqueraded.
 pub const MASQUERADE: &str = translating!("masquerade");
 
+/// [`MASQUERADE`] between interfaces that are called otherwise.
+pub fn masquerade_between(inside: &str, outside: &str) -> String {
+    let quoted = |name| format!("\"{name}\"");
+    let rules = MASQUERADE.replace(&quoted("inside"), &quoted(inside));
+    rules.replace(&quoted("outside"), &quoted(outside))
+}
+
 /// The same with a pool of [`OUTER_ADDRESSES`] addresses.
 pub const POOL: &str = translating!("snat to 203.0.113.0-203.0.113.31 persistent");
 

@@ -7,13 +7,12 @@
 //! connections a second to one destination. Both loads are measured, the SYNs where they reach the node's device: a
 //! round counts only if both were what was asked for, and without such rounds the program fails.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bench::firewall::{Kind, MASQUERADE};
+use bench::firewall::{Kind, masquerade_between};
 use bench::inject::{Addressing, Source, To};
 use bench::{Options, Report, Table, median, tidegate_program};
 use clap::Parser;
@@ -135,20 +134,13 @@ fn connections(rig: &Rig) -> Result<u64> {
 pub(crate) fn main() -> Result<()> {
     let arguments = bench::parse::<Arguments>();
     ensure!(lab::netns::is_root(), "needs root: it makes network namespaces");
-    let path = PathBuf::from("/dev/shm").join(format!("tidegate-flood-{}.nft", std::process::id()));
-    let rules = MASQUERADE.replace("\"inside\"", "\"left\"");
-    std::fs::write(&path, rules.replace("\"outside\"", "\"right\""))?;
-    let result = measure(&arguments, &path);
-    std::fs::remove_file(&path)?;
-    result
-}
-
-fn measure(arguments: &Arguments, rules: &Path) -> Result<()> {
+    let rules = tempfile::NamedTempFile::new()?;
+    std::fs::write(&rules, masquerade_between("left", "right"))?;
     let more = format!(
         "[[route]]\nto = \"198.18.0.0/15\"\nvia = \"10.1.0.2\"\n\
          [firewall]\nrules = \"{}\"\nstate = \"off\"\n\
          [firewall.guard]\ndestination_connections_per_s = {THRESHOLD}\n",
-        rules.display()
+        rules.path().display()
     );
     let node = NodeOptions {
         program: tidegate_program()?,

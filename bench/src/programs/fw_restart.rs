@@ -6,12 +6,11 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bench::firewall::MASQUERADE;
+use bench::firewall::masquerade_between;
 use bench::{Options, Report, Table, median, tidegate_program};
 use lab::dut::{NodeDriver, NodeOptions, NodeProcess, NodeRole};
 use lab::topology::{Line, LineOptions};
@@ -166,29 +165,12 @@ fn round(line: &Line, options: &NodeOptions, node: NodeProcess) -> Result<(Round
     })
 }
 
-/// Files that go with this value.
-struct Scratch(Vec<PathBuf>);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            // Nothing can be done about a file that stays.
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
 pub(crate) fn main() -> Result<()> {
     let arguments = bench::parse::<Options>();
     ensure!(lab::netns::is_root(), "needs root: it makes network namespaces");
-    let named = |ending: &str| {
-        let name = format!("tidegate-bench-{}.{ending}", std::process::id());
-        PathBuf::from("/dev/shm").join(name)
-    };
-    let (rules, state) = (named("nft"), named("state"));
-    let text = MASQUERADE.replace("\"inside\"", "\"left\"");
-    std::fs::write(&rules, text.replace("\"outside\"", "\"right\""))?;
-    let _files = Scratch(vec![rules.clone(), state.clone()]);
+    let directory = tempfile::tempdir_in("/dev/shm")?;
+    let (rules, state) = (directory.path().join("rules.nft"), directory.path().join("state"));
+    std::fs::write(&rules, masquerade_between("left", "right"))?;
     let options = NodeOptions {
         program: tidegate_program()?,
         driver: NodeDriver::AfXdp,

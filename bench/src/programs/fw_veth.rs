@@ -9,11 +9,11 @@
 //! of that too), and the node's process. The same without a firewall is beside it.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bench::firewall::{Kind, MASQUERADE};
+use bench::firewall::{Kind, masquerade_between};
 use bench::inject::{Addressing, Source, To};
 use bench::{Options, Report, Table, median, rounds, tidegate_program};
 use clap::Parser;
@@ -78,18 +78,8 @@ enum Load {
     New,
 }
 
-/// A file that goes with this value.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Nothing can be done about a file that stays.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 impl Subject {
-    fn new(who: Who, prefix: &str, rules: Option<&Scratch>, arguments: &Arguments) -> Result<Self> {
+    fn new(who: Who, prefix: &str, rules: Option<&Path>, arguments: &Arguments) -> Result<Self> {
         let options = LineOptions {
             addresses: false,
             ..LineOptions::default()
@@ -105,8 +95,7 @@ impl Subject {
                     // A flow's next turn may be later than 30 s after the one before.
                     let timeout = "net/netfilter/nf_conntrack_udp_timeout";
                     line.node.set_sysctl(timeout, "3600")?;
-                    let rules = MASQUERADE.replace("\"inside\"", &line.left.node_device);
-                    nft(&line.node, &rules.replace("\"outside\"", right))?;
+                    nft(&line.node, &masquerade_between(&line.left.node_device, right))?;
                 }
                 None
             }
@@ -218,13 +207,13 @@ impl Subject {
     }
 }
 
-fn start_node(line: &Line, rules: Option<&Scratch>) -> Result<NodeProcess> {
+fn start_node(line: &Line, rules: Option<&Path>) -> Result<NodeProcess> {
     let mac = NOBODY.map(|byte| format!("{byte:02x}")).join(":");
     let server = std::net::Ipv4Addr::from(SERVER);
     let mut more =
         format!("[[neighbour]]\naddress = \"{server}\"\nmac = \"{mac}\"\nport = \"right\"\n");
     if let Some(rules) = rules {
-        let path = rules.0.display();
+        let path = rules.display();
         more.push_str(&format!(
             "[firewall]\nrules = \"{path}\"\nconnections = 2000000\nstate = \"off\"\n"
         ));
@@ -262,13 +251,11 @@ pub(crate) fn main() -> Result<()> {
         Raised::to("nf_conntrack_max", 2 * total.next_power_of_two())?,
         Raised::to("nf_conntrack_buckets", total.next_power_of_two())?,
     ];
-    let path = std::env::temp_dir().join(format!("tidegate-fw-veth-{}.nft", std::process::id()));
-    let rules = MASQUERADE.replace("\"inside\"", "\"left\"");
-    std::fs::write(&path, rules.replace("\"outside\"", "\"right\""))?;
-    let rules = Scratch(path);
+    let rules = tempfile::NamedTempFile::new()?;
+    std::fs::write(&rules, masquerade_between("left", "right"))?;
     let subjects = [
-        Subject::new(Who::Node, "fvn", Some(&rules), &arguments)?,
-        Subject::new(Who::Kernel, "fvk", Some(&rules), &arguments)?,
+        Subject::new(Who::Node, "fvn", Some(rules.path()), &arguments)?,
+        Subject::new(Who::Kernel, "fvk", Some(rules.path()), &arguments)?,
         Subject::new(Who::Node, "fvo", None, &arguments)?,
         Subject::new(Who::Kernel, "fvl", None, &arguments)?,
     ];

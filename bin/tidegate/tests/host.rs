@@ -73,6 +73,13 @@ impl Node {
         Host::attach(self.socket()).unwrap()
     }
 
+    /// Listens in the right kernel.
+    fn listen_on_the_right(&self, port: u16) -> TcpListener {
+        let right = &self.line.right;
+        let listen = || TcpListener::bind((right.address(), port)).unwrap();
+        right.namespace.run(listen).unwrap()
+    }
+
     /// Connects from the left kernel.
     fn connect(&self, to: SocketAddr) -> std::io::Result<TcpStream> {
         let left = &self.line.left.namespace;
@@ -123,10 +130,7 @@ fn programs_use_the_nodes_addresses(node: &Node) {
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     // We connect to a kernel on the other side.
     let right = &node.line.right;
-    let theirs = right
-        .namespace
-        .run(|| TcpListener::bind((right.address(), 9)).unwrap())
-        .unwrap();
+    let theirs = node.listen_on_the_right(9);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..8 {
@@ -262,10 +266,7 @@ fn the_firewall_guards_the_hosts_ports() {
     closed.set_nonblocking(true).unwrap();
     assert_eq!(closed.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
     let right = &node.line.right;
-    let theirs = right
-        .namespace
-        .run(|| TcpListener::bind((right.address(), 9)).unwrap())
-        .unwrap();
+    let theirs = node.listen_on_the_right(9);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = theirs.accept().unwrap();
